@@ -41,6 +41,7 @@ def without_baseline(pipeline: Pipeline, rows: Rows, random: np.random.Generator
     (without_baseline, "wrong baseline"),
     (pipelines.other_sign, "reversed sign"), (pipelines.interleaved_groups, "mixed prompts"),
     (pipelines.forgotten_weights, "wrong reward weights"), (pipelines.shuffled_in_group, "misplaced rewards"),
+    (pipelines.shifted, "misplaced rewards"), (pipelines.shifted_among_siblings, "misplaced rewards"),
     (pipelines.prompt_trained, "prompt trained on"), (pipelines.tool_trained, "tool output trained on"),
     (pipelines.off_by_one, "mask off by one"), (pipelines.unscaled, "wrong divisor"),
 ])  # fmt: skip
@@ -53,6 +54,44 @@ def test_what_rollouts_break_is_a_finding(tmp_path: Path, fault: pipelines.Fault
     assert not shown[name].remedy.endswith(".")
     judged = verdict(run, findings_of(run))
     assert judged.word in ("failing", "warning")
+
+
+def of_short_groups(strided: bool) -> Rows:
+    """Rows of which every third prompt has one rollout less, with advantages of their groups, or of 8 rows in turn."""
+    pipeline = Pipeline(steps=3, prompts=12)
+    made: Rows = []
+    steps = [list(own) for _, own in itertools.groupby(pipeline.rows(), key=lambda row: row["step"])]
+    for rows in steps:
+        names = list(dict.fromkeys(row["group"] for row in rows))
+        lacking = {next(i for i, row in enumerate(rows) if row["group"] == name) for name in names[::3]}
+        short = [row for i, row in enumerate(rows) if i not in lacking]
+        stride = [place // pipeline.group for place in range(len(short))] if strided else None
+        made += pipelines.with_advantages(pipeline, short, groups=stride)
+    return made
+
+
+def test_a_fixed_stride_over_short_groups_is_named(tmp_path: Path) -> None:
+    """With settings and without; the same rows normalised by their groups add nothing."""
+    pipeline = Pipeline(steps=3, prompts=12)
+    run = run_of(tmp_path / "rollouts.jsonl", pipeline, of_short_groups(strided=True))
+    for each in (run, replace(run, config={})):
+        found = {own.fault: own for own in judge_claims.with_rollouts(each, ())}
+        assert "8 rows in turn, and 12 of 36 groups have another number of rows" in found["mixed prompts"].because
+    sound = run_of(tmp_path / "sound.jsonl", pipeline, of_short_groups(strided=False))
+    for each in (sound, replace(sound, config={})):
+        assert "mixed prompts" not in [own.fault for own in judge_claims.with_rollouts(each, ())]
+
+
+def test_a_prompt_that_is_drawn_twice_is_no_stride(tmp_path: Path) -> None:
+    """Two groups of one id, each with advantages of its own."""
+    pipeline = Pipeline(steps=3, prompts=12)
+    rows = pipeline.rows()
+    for row in rows:
+        if row["group"].endswith(("-0", "-1")):
+            row.update(group=f"{row['step']}-0", prompt="the same", prompt_ids=[1, 2, 3])
+    assert len({row["group"] for row in rows}) == 33
+    run = run_of(tmp_path / "rollouts.jsonl", pipeline, rows)
+    assert "mixed prompts" not in [own.fault for own in judge_claims.with_rollouts(replace(run, config={}), ())]
 
 
 def test_sound_rollouts_add_nothing(tmp_path: Path) -> None:

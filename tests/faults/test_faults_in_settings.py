@@ -66,6 +66,9 @@ def test_good_settings_have_no_finding(dialect: Dialect) -> None:
         "openrlhf": {"rollout.n_samples_per_prompt": 8, "train.batch_size": 8192, "algo.advantage.estimator": "rloo"}
         if dialect is OPENRLHF
         else {"n_samples_per_prompt": 8, "train_batch_size": 8192, "advantage_estimator": "rloo"},
+        "areal": {"gconfig.n_samples": 8, "actor.kl_ctl": 0.0, "actor.reward_norm.mean_level": "group",
+                  "actor.reward_norm.group_size": 8, "actor.optimizer.lr": 1e-6},
+        "mlx-lm-lora": {"train_mode": "grpo", "importance_sampling_level": "token"},
         "roll": {"num_return_sequences_in_group": 8, "actor_train.training_args.learning_rate": 1e-6,
                  "actor_infer.generating_args.temperature": 1.0},
         "open-instruct": {"num_samples_per_prompt_rollout": 8, "learning_rate": 1e-6, "temperature": 1.0},

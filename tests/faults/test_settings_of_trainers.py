@@ -14,6 +14,8 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.judge_settings import lint
 from grposcope.faults.known_task import Known
 from grposcope.instruments.lint.dialects import (
+    AREAL,
+    MLX_LM_LORA,
     MS_SWIFT,
     NEMO_RL,
     OPEN_INSTRUCT,
@@ -36,7 +38,41 @@ SKYRL_BATCH = ("trainer.train_batch_size", "trainer.policy_mini_batch_size")
 ASYNC_NEMO = {"grpo.async_grpo.enabled": True, "loss_fn.use_importance_sampling_correction": False}
 FULL, LOW = {"tuner_type": "full"}, {"learning_rate": 1e-6}
 
+NORM = "actor.reward_norm."
+OF_AREAL = {"gconfig.n_samples": 8, "actor.kl_ctl": 0.0, NORM + "mean_level": "group", NORM + "group_size": 8}
+STALE = {**OF_AREAL, "rollout.max_head_offpolicyness": 4, "actor.recompute_logprob": True}
+
 PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
+    ("stale sampler", "warning", AREAL, STALE, {"actor.use_decoupled_loss": True}, "weights of earlier updates"),
+    ("stale sampler", "warning", AREAL, STALE, {"actor.recompute_logprob": False}, "weights of earlier updates"),
+    ("stale sampler", "warning", AREAL, STALE, {"rollout.max_head_offpolicyness": 0}, "weights of earlier updates"),
+    ("estimator without groups", "failing", AREAL, {**OF_AREAL, NORM + "group_size": None}, {NORM + "group_size": 8},
+     "actor.reward_norm.group_size is 1 by default: each rollout is compared with itself alone"),
+    ("estimator without groups", "warning", AREAL, {**OF_AREAL, NORM + "group_size": 4}, {NORM + "group_size": 8},
+     "means are taken over 4 rollouts in turn"),
+    ("estimator without groups", "failing", AREAL, {**OF_AREAL, NORM + "group_size": 6}, {"gconfig.n_samples": 6},
+     "a prompt has 8 rollouts"),
+    ("estimator without groups", "warning", AREAL, {"gconfig.n_samples": 8}, {"actor.adv_norm.std_level": "batch"},
+     "neither actor.reward_norm nor actor.adv_norm subtracts a mean"),
+    ("estimator without groups", "warning", AREAL, {"gconfig.n_samples": 8}, {"actor.group_size": 8}, "no critic"),
+    ("missing reference", "warning", AREAL, {**OF_AREAL, "actor.kl_ctl": None}, {"ref.path": "model"},
+     "actor.kl_ctl is 0.1 and the file has no ref"),
+    ("sampler temperature differs", "warning", AREAL, {**OF_AREAL, "gconfig.temperature": 0.6},
+     {"actor.temperature": 0.6}, "drawn at 0.6, and the trainer divides its logits by 1"),
+    ("greedy sampling", "failing", AREAL, {**OF_AREAL, "gconfig.greedy": True}, {"gconfig.greedy": False}, "same text"),
+    ("group of one", "failing", AREAL, {**OF_AREAL, "gconfig.n_samples": 1}, {"gconfig.n_samples": 8}, "no others"),
+    ("high learning rate", "failing", AREAL, {**OF_AREAL, "actor.optimizer.lr": 1e-3}, {"actor.use_lora": True}, "50"),
+    ("lost gradient", "warning", MLX_LM_LORA, {"group_size": 4}, {"importance_sampling_level": "sequence"},
+     "before mlx-lm-lora 3.0, None, the ratio is the constant 1"),
+    ("group of two", "note", MLX_LM_LORA, {"group_size": 2}, {"group_size": 4}, "two"),
+    ("batch of few prompts", "note", MLX_LM_LORA, {"batch_size": 1}, {"gradient_accumulation_steps": 16}, "one prompt"),
+    ("greedy evaluation", "note", AREAL, {**OF_AREAL, "eval_gconfig.greedy": True}, {"eval_gconfig.greedy": False},
+     "rollouts are drawn at temperature 1"),
+    ("greedy evaluation", "note", SLIME, {"eval_temperature": 0, "rollout_temperature": 0.8}, {"eval_temperature": 0.8},
+     "rollouts are drawn at temperature 0.8"),
+    ("batch of few prompts", "note", VERL, {**GRPO, "data.train_batch_size": 2}, {"data.train_batch_size": 32},
+     "a step has 2 prompts"),
+    ("zero learning rate", "failing", MLX_LM_LORA, {"learning_rate": 0.0}, {"learning_rate": 1e-5}, "0"),
     ("indivisible batches", "failing", PRIME_RL, {**PRIME, "orchestrator.batch_size": 100},
      {"orchestrator.batch_size": 104}, "100 rollouts of a step are no multiple of the group size 8"),
     ("indivisible batches", "failing", PRIME_RL, {**PRIME, "orchestrator.batch_size": 4},
@@ -148,6 +184,14 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("misspelt setting", "note", PRIME_RL, {**PRIME, "orchestrator.buffer.easy_threshold": 1.0, "max_async_level": 2},
      {"orchestrator.buffer.easy_threshold": None, "max_async_level": None}, "orchestrator.buffer"),
     ("misspelt setting", "note", MS_SWIFT, {"train_type": "full"}, {"train_type": None, **FULL}, "train_type"),
+    ("misspelt setting", "warning", VERL, {**GRPO, "data.max_reponse_length": 2048},
+     {"data.max_reponse_length": None, "data.max_response_length": 2048}, "data.max_response_length"),
+    ("misspelt setting", "warning", PRIME_RL, {**PRIME, "trainer.scheduler.warmpu_steps": 5},
+     {"trainer.scheduler.warmpu_steps": None}, "trainer.scheduler.warmup_steps"),
+    ("misspelt setting", "warning", NEMO_RL, {"grpo.num_prompt_per_step": 8}, {"grpo.num_prompts_per_step": 8},
+     "grpo.num_prompts_per_step"),
+    ("misspelt setting", "warning", OPENRLHF, {"rollout.n_samples_per_promt": 8}, {"rollout.n_samples_per_prompt": 8},
+     "rollout.n_samples_per_prompt"),
     ("misspelt setting", "failing", OPENRLHF, {"rollout.batch_size": 128, "init_kl_coef": 0.01},
      {"init_kl_coef": None}, "no version takes both"),
 ]  # fmt: skip
@@ -301,3 +345,59 @@ def test_flags_of_two_versions_of_openrlhf_are_read_together(tmp_path: Path) -> 
     script.write_text("python -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt 8 --init_kl_coef 0.01\n")
     (finding,) = [f for f in lint(read(script)) if f.present and f.fault == "misspelt setting"]
     assert finding.grade == "failing"
+
+
+MLX = """
+train: true
+train_mode: {mode}
+group_size: 8
+epsilon: 0.2
+temperature: 1.0
+learning_rate: 1.0e-5
+importance_sampling_level: token
+"""
+
+
+def test_a_file_of_mlx_lm_lora_is_none_of_trl(tmp_path: Path) -> None:
+    """What its command line has a default for, it does not take of the file."""
+    path = tmp_path / "config.yaml"
+    path.write_text(MLX.format(mode="grpo"))
+    settings = read(path)
+    assert settings.dialect is MLX_LM_LORA
+    assert has_adapters(settings) is True
+    (finding,) = [own for own in lint(settings) if own.present]
+    assert (finding.fault, finding.grade) == ("setting not in force", "warning")
+    assert "without the flag the run has group_size 4, epsilon 0.0001" in finding.because
+    assert finding.remedy.endswith("--group-size 8 --epsilon 0.2")
+    path.write_text(MLX.format(mode="dpo"))
+    with pytest.raises(UserError, match="by dpo and not by GRPO"):
+        read(path)
+
+
+def test_a_file_of_areal_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(
+        "rollout:\n  max_head_offpolicyness: 2\ngconfig:\n  n_samples: 4\n"
+        "actor:\n  kl_ctl: 0.0\n  recompute_logprob: true\n"
+        "  reward_norm:\n    mean_level: group\n    group_size: ${gconfig.n_samples}\n"
+    )
+    settings = read(path)
+    assert settings.dialect is AREAL
+    assert interval(settings, None) == 4
+    assert [own.fault for own in lint(settings) if own.present] == ["stale sampler"]
+    script = tmp_path / "run.sh"
+    script.write_text(
+        "#!/bin/bash\npython3 train.py --config grpo.yaml gconfig.n_samples=8 actor.path=model actor.offload=true\n"
+    )
+    assert read(script).dialect is AREAL
+    assert not [own for own in lint(read(script)) if own.present]  # the rest is in the other file
+
+
+def test_a_file_of_an_unknown_trainer_is_said_to_be_unknown(tmp_path: Path) -> None:
+    """Names that TRL has as well do not make it one of TRL's, where it says the size of a group by another name."""
+    path = tmp_path / "config.yaml"
+    path.write_text("group_size: 8\nmax_completion_length: 512\nlearning_rate: 1.0e-5\n")
+    with pytest.raises(UserError, match="no settings of a known trainer"):
+        read(path)
+    path.write_text("num_generations: 8\nmax_completion_length: 512\nlearning_rate: 1.0e-5\n")
+    assert read(path).dialect is TRL

@@ -15,7 +15,7 @@ from grposcope.core.run import Groups, Meta, Reading, Run, no_evaluations
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
 from grposcope.instruments.dynamics.stability import UpdateRule
-from grposcope.instruments.lint.dialects import NEMO_RL, OPENRLHF, PRIME_RL, SKYRL, SLIME, TRL, VERL
+from grposcope.instruments.lint.dialects import AREAL, MLX_LM_LORA, NEMO_RL, OPENRLHF, PRIME_RL, SKYRL, SLIME, TRL, VERL
 from grposcope.logs import read
 from grposcope.logs.trainers import DEFECTS
 
@@ -98,9 +98,15 @@ def examples(folder: Path) -> dict[str, Example]:
         "wrong divisor": Example({"normalize_advantages": True, "context_parallel_size": 2},
                                  {"context_parallel_size": 1}, SLIME),
         "reward weights": Example(two, three, more={"reward_functions": 3}),
+        "lost gradient": Example({}, {"importance_sampling_level": "token"}, MLX_LM_LORA),
+        "sampler temperature differs": Example({"gconfig.temperature": 0.6}, {"actor.temperature": 0.6}, AREAL),
         "missing reference": Example({"sync_ref_model": True}, {"beta": 0.04}),
         "room for sequences": Example({ROLLOUT + "max_model_len": 1023}, {ROLLOUT + "max_model_len": 1024}, VERL),
         "group of one": Example({"num_generations": 1}, {"num_generations": 2}),
+        "greedy evaluation": Example({ROLLOUT + "val_kwargs.temperature": 0},
+                                     {ROLLOUT + "val_kwargs.temperature": 1.0}, VERL),
+        "batch of few prompts": Example({"num_generations": 8, "per_device_train_batch_size": 8},
+                                        {"gradient_accumulation_steps": 16}, known=Known(world=1)),
         "group of two": Example({"num_generations": 2}, {"num_generations": 4}),
         "idle standardizing": Example({"num_generations": 3}, {"num_generations": 8}),
         "estimator without groups": Example({"algorithm.adv_estimator": None}, GOOD_VERL, VERL),

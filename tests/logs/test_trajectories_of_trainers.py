@@ -8,7 +8,7 @@ histories, traces of prime-rl, the state of verifiers, and TRL's completions.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,8 @@ from grposcope.core.errors import UserError
 from grposcope.core.rollouts import Rollout
 from grposcope.logs import read
 from grposcope.logs.read_rollouts import rollouts
-from grposcope.signs.rollouts.claims import texts
+from grposcope.logs.rollout_rows import rows_of
+from grposcope.signs.rollouts.claims import texts, turns
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.texts import sample
 
@@ -271,3 +272,49 @@ def test_turns_that_do_not_go_on_are_one_note_and_are_not_said_to_have_no_texts(
     assert (
         "0 texts of 0 steps" in next(texts.tests(PipelineEvidence("", "", tuple(sample.recorded(read(path)))))).because
     )
+
+
+def of_rollout_ids(
+    names: str = "aabbb", rewards: tuple[float, ...] = (1.0, 1.0, 0.0, 0.0, 0.0)
+) -> list[Mapping[str, object]]:
+    """Rows of one prompt, each with the rollout that it is part of and no turn."""
+    return [
+        {
+            "step": 1, "group_index": 4, "rollout_id": name, "prompt_ids": PROMPT, "response_ids": [9, 7, 5, place],
+            "loss_mask": [1] * 4, "reward": reward, "advantage": 2.0 * reward - 1,
+        }
+        for place, (name, reward) in enumerate(zip(names, rewards, strict=True))
+    ]  # fmt: skip
+
+
+def test_rows_of_one_rollout_id_are_one_rollout() -> None:
+    """What a rollout is trained on in several rows without turns counts once among its siblings."""
+    notes: list[str] = []
+    made = rows_of((("row", row) for row in of_rollout_ids()), notes)
+    assert [(own.pieces, own.reward, len(own.continuations)) for own in made] == [(2, 1.0, 1), (3, 0.0, 2)]
+    assert notes == ["rows of one rollout_id are one rollout: 5 rows, 2 rollouts"]
+
+
+@pytest.mark.parametrize(
+    ("names", "rewards"),
+    [
+        ("77777", (1.0, 1.0, 0.0, 0.0, 0.0)),  # the step
+        ("abcde", (1.0, 1.0, 0.0, 0.0, 0.0)),  # each row its own
+        ("aabbb", (1.0, 0.0, 0.0, 0.0, 0.0)),  # rows of several rewards
+        ("aabbb", (1.0, 1.0, 1.0, 1.0, 1.0)),  # nothing tells
+    ],
+)
+def test_a_rollout_id_that_may_count_something_else_joins_no_rows(names: str, rewards: tuple[float, ...]) -> None:
+    notes: list[str] = []
+    made = rows_of((("row", row) for row in of_rollout_ids(names, rewards)), notes)
+    assert [own.pieces for own in made] == [1] * 5
+    assert notes == []
+
+
+def test_rows_that_begin_with_the_prompt_are_no_turns_written_anew() -> None:
+    """Answers far shorter than their prompt are no histories that were encoded again."""
+    before = [*range(100, 200)]
+    rows = [{**row, "prompt_ids": before, "response_ids": [place, 3], "loss_mask": [1, 1]}
+            for place, row in enumerate(of_rollout_ids())]  # fmt: skip
+    evidence = PipelineEvidence("", rows=tuple(rows_of(("row", row) for row in rows)))
+    assert not [own for own in turns.PROOF.check(evidence) if own.fault == "turns retokenised" and own.present]

@@ -29,13 +29,15 @@ _OF_TOKENS = ("mask", "attended", "written", "turns", "loss_weights", "last_weig
 """The other columns with a value for each token."""
 
 
-def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
+def joined(rows: Iterable[Rollout], same_prompt: bool = False) -> tuple[list[Rollout], list[str]]:
     """A rollout for each trajectory, at the place of its first row, and what did not fit, a sentence each.
 
     Rows of a step, of a group that the pipeline names, and of a `trajectory` are one, in order of `turn` where they say
     it; a group that is made of the prompt is another one in every turn. Rows that cannot be told
     apart as turns, because two are the same turn or begin with the same prompt, stay rollouts of their own where this
     is so of most trajectories; else their groups are left out.
+
+    same_prompt: rows of a trajectory that begin with the same prompt are histories of it, and no two trajectories.
     """
     rows = list(rows)
     members: dict[tuple[int, str | None, str], list[Rollout]] = {}
@@ -61,7 +63,7 @@ def joined(rows: Iterable[Rollout]) -> tuple[list[Rollout], list[str]]:
                 headless.append(f"{own[0].where}: the turns before turn {own[0].turn} of trajectory "
                                 f"{visible(own[0].trajectory, 40)} are missing")  # fmt: skip
         else:
-            whole = _of_trajectory(own, notes, parted)
+            whole = _of_trajectory(own, notes, parted, same_prompt)
             several += 1
             made += whole
             if len(whole) > 1:
@@ -94,10 +96,10 @@ def answers_without_calls(rows: Iterable[Rollout]) -> str:
     return f"messages of tools that answer no recorded call: {stray:,}; the first is in {first}" if stray else ""
 
 
-def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str]) -> list[Rollout]:
+def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str], same_prompt: bool) -> list[Rollout]:
     """The rollout of the rows of one trajectory; the rows themselves where they are not of one.
 
-    parted: takes what began a history of its own, a sentence each.
+    parted: takes what began a history of its own, a sentence each. same_prompt: as in `joined`.
     """
     name, where = visible(rows[0].trajectory, 40), rows[0].where
     ordered = list(rows)
@@ -116,7 +118,7 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str])
             lost = sorted({*range(first, last + 1)} - {*told})
             notes.append(f"{where}: turn {lost[0]} of trajectory {name} is missing; what it wrote counts as text of "
                          "the environment")  # fmt: skip
-    elif _same_prompt(rows[0], rows[1]):
+    elif not same_prompt and _same_prompt(rows[0], rows[1]):
         notes.append(f"{where}: rows of trajectory {name} begin with the same prompt, so that two trajectories have "
                      "one id, and its rows are not put together")  # fmt: skip
         return ordered
@@ -128,7 +130,7 @@ def _of_trajectory(rows: Sequence[Rollout], notes: list[str], parted: list[str])
     histories: list[_History] = []
     for row in full:
         if not histories or not histories[-1].extended(row):
-            if histories:
+            if histories and not (same_prompt and _same_prompt(histories[-1].rows[0], row)):
                 parted.append(
                     f"{row.where}: the prompt of this turn of trajectory {name} does not begin with the turns before "
                     f"it{histories[-1].difference(row)}; it begins a history of its own"

@@ -86,7 +86,8 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 """Our column, a field of `Rollout` -> the names that it may have, of which the first that is there is taken.
 
 `prompts` and `responses` are texts or token ids, by what is in them; `rewards` is an object by function, or one number.
-`rollout_id` is a trajectory only beside a `turn`: elsewhere it counts steps or rows.
+`rollout_id` is a trajectory beside a `turn`, or where it tells rollouts of several rows from their siblings
+(`rollout_rows`): elsewhere it counts steps or rows.
 `sequence_ids` are prompt and completion in one, told apart by the mask."""
 
 SPELLINGS: Mapping[str, tuple[str, ...]] = {

@@ -52,10 +52,43 @@ def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | No
     made = [row_of(row, where) for where, row in every]
     if name is not None:
         made = [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
-    whole, told = joined(map(_with_turns, made))
+    of_rollouts = _by_rollout_id(made, [_name_of(row.get("rollout_id")) for _, row in every])
+    whole, told = joined(map(_with_turns, of_rollouts or made), same_prompt=of_rollouts is not None)
     if notes is not None:
+        if of_rollouts is not None:
+            notes.append(f"rows of one rollout_id are one rollout: {len(every):,} rows, {len(whole):,} rollouts")
         notes += told
     return whole
+
+
+def _by_rollout_id(rows: Sequence[Rollout], ids: Sequence[str]) -> list[Rollout] | None:
+    """Rows with their `rollout_id` as their trajectory, where it names rollouts that are several rows of training; None
+    where it may count steps, batches or rows.
+
+    It names rollouts where every row has one and no turn, rows of one are siblings of one reward and one advantage, and
+    a group has several of them whose rewards differ.
+    """
+    if not all(ids) or any(row.turn is not None or row.trajectory for row in rows):
+        return None
+    of_id: dict[tuple[int, str], list[Rollout]] = {}
+    for row, name in zip(rows, ids, strict=True):
+        of_id.setdefault((row.step, name), []).append(row)
+    if len(of_id) == len(rows) or any(len({_outcome(row) for row in own}) > 1 for own in of_id.values()):
+        return None
+    rewards: dict[tuple[int, str | None], set[float]] = {}
+    for own in of_id.values():
+        if not math.isnan(own[0].reward):
+            rewards.setdefault((own[0].step, own[0].group), set()).add(own[0].reward)
+    if all(len(values) == 1 for values in rewards.values()):
+        return None
+    return [replace(row, trajectory=name) for row, name in zip(rows, ids, strict=True)]
+
+
+def _outcome(row: Rollout) -> tuple[object, ...]:
+    """What rows of one rollout share: the group, the reward, and an advantage that stands for all tokens."""
+    advantage = row.advantages
+    whole = None if advantage is None or not len(advantage) or np.ptp(advantage) != 0 else float(advantage[0])
+    return row.group if row.named else None, None if math.isnan(row.reward) else row.reward, whole
 
 
 def row_of(row: Mapping[str, Any], where: str) -> Rollout:
@@ -162,7 +195,7 @@ def _value_of(row: Mapping[str, Any], names: Sequence[str], fits: Callable[[Any]
 
 def _whose(row: Mapping[str, Any], group: Any, trajectory: Any, turn: Any) -> dict[str, Any]:
     """Group, trajectory and turn of a row, by what stands there as one of them: a uid may name the other two as well,
-    and a rollout_id without a turn names no trajectory."""
+    and a rollout_id without a turn names no trajectory by itself."""
     if row.get("uid") is not None and row["uid"] is group:
         if trajectory is None:
             trajectory, turn = trajectory_of(str(group))

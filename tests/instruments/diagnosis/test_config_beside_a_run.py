@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 
 from grposcope import cli
+from grposcope.core.finding import Sign
+from grposcope.instruments.diagnosis import screen
 from grposcope.instruments.lint.read import read
 from grposcope.signs.settings.in_force import same
 
@@ -160,3 +162,8 @@ def test_whole_numbers_beyond_float_are_no_crash(key: str, tmp_path: Path, capsy
     for words in (["diagnose", log(tmp_path, [1e-6] * 40, 200, kl=True), "--config", path], ["lint", path]):
         assert cli.main([*map(str, words), "--json"]) in (0, 1, 2)
         json.loads(capsys.readouterr().out)
+
+
+def test_a_setting_that_is_no_number_is_shown_by_its_name_alone() -> None:
+    assert screen._measured(Sign("importance_sampling_level is not set"), {}) == "importance_sampling_level is not set"
+    assert screen._measured(Sign("lr", 0.5), {}) == "lr:\u00a00.5"

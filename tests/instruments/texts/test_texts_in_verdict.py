@@ -68,7 +68,7 @@ def test_mixed_languages_are_worse_where_they_are_paid(
 
 def test_what_diagnose_names_is_what_logs_and_texts_show() -> None:
     of_logs = [name for name, fault in catalogue.faults().items() if fault.log is not None]
-    facts = {"right answers unpaid", "invented observations"}
+    facts = {"right answers unpaid", "invented observations", "reward not repeatable"}
     assert {*catalogue.seen_in_runs()} == {*of_logs, *exploits.FAULTS, *facts}
 
 
@@ -80,5 +80,5 @@ def test_an_honest_run_keeps_its_findings(tmp_path: Path, capsys: pytest.Capture
     shown_by_texts = {
         name for name, fault in catalogue.faults().items() if any(proof.name == "texts" for proof in fault.rollouts)
     }
-    assert len(shown_by_texts) == 14
+    assert len(shown_by_texts) == 15
     assert not found & shown_by_texts

@@ -33,7 +33,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 1 where the rollouts of a prompt are compared."""
     trainer, key = config.dialect.name, key_of(config, "group")
     group = group_size(config)
-    if not group_relative(config):
+    if not group_relative(config) or (trainer == "areal" and config.on("actor.reward_norm.mean_leave1out")):
         return
     if group is None:
         yield cannot_tell(f"{key} is not known", key)

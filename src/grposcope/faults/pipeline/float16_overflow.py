@@ -36,6 +36,7 @@ KEYS: Mapping[str, tuple[str, ...]] = {
     "ms-swift": ("fp16", "torch_dtype"),
     "verl": ("actor_rollout_ref.actor.fsdp_config.dtype", "actor_rollout_ref.actor.fsdp_config.model_dtype"),
     "nemo-rl": ("policy.precision",),
+    "areal": ("actor.dtype",),
     "roll": ("actor_train.model_args.dtype",),
     "openrlhf": ("ds.param_dtype",),
     "slime": ("fp16",),

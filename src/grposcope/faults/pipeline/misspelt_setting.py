@@ -24,7 +24,8 @@ from grposcope.core.fault import Fault, SettingsCheck
 from grposcope.core.finding import Finding, fact
 from grposcope.core.settings import Dialect, Settings
 from grposcope.faults.known_task import Known
-from grposcope.logs.trainers import openrlhf
+from grposcope.logs.trainers import TRAINERS, openrlhf
+from grposcope.signs.settings.names import EVERY
 
 ALIKE = 0.85
 """Likeness of two names, from 0 to 1, from which one may be meant for the other."""
@@ -90,6 +91,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if config.dialect.name == "openrlhf":
         yield from _two_kinds_of_flags(config)
     if config.dialect.name != "trl":
+        yield from _near_misses(config)
         return
     names = trl_names(config.dialect)
     for key in (*config.given, *config.opaque):
@@ -98,6 +100,48 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
         for near in difflib.get_close_matches(key, names, 1, ALIKE):
             yield fact(True, "TRL refuses unknown names", config.signs(key), grade="failing",
                        brief=f"{key} is not a setting", remedy=f"write {near}, if that is what is meant")  # fmt: skip
+
+
+def _near_misses(config: Settings) -> Iterator[Finding]:
+    """Names that differ by one letter from one that the trainer has at the same place, and that the file lacks."""
+    names = {setting.key for setting in TRAINERS[config.dialect.name].settings}
+    for key in (*config.given, *config.opaque):
+        place, dot, last = key.rpartition(".")
+        if key in names or len(last) < _LONG or config.resolved:
+            continue
+        beside = [name for name in names if name.startswith(place + dot) and "." not in name[len(place + dot) :]]
+        near = next((name for name in beside if _is_typo(last, name[len(place + dot) :])), None)
+        if near is not None and not config.says(near):
+            yield fact(
+                True,
+                f"{key} differs by a letter from {near}, which {config.dialect.title} has at the same place and which "
+                "the file does not give: if that is what is meant, its default trains",
+                config.signs(key),
+                grade="warning",
+                brief=f"{key} may be misspelt",
+                remedy=f"write {near}, if that is what is meant",
+            )
+
+
+_LONG = 6
+"""Letters of a name below which another one may be as near by chance."""
+
+
+def _is_typo(name: str, other: str) -> bool:
+    """Whether two names differ by one letter too many, too few or wrong, two that are swapped, or signs between words;
+    a letter too many at the end, as of a plural, or a digit makes another name."""
+    if name.replace("-", "_") == other.replace("-", "_") or name.replace("_", "") == other.replace("_", ""):
+        return name != other
+    if abs(len(name) - len(other)) > 1 or any(letter.isdigit() for letter in name + other):
+        return False
+    start = next((i for i, (one, two) in enumerate(zip(name, other, strict=False)) if one != two), None)
+    if start is None:
+        return len(name) < len(other)
+    short, long = sorted((name[start:], other[start:]), key=len)
+    if len(short) < len(long):
+        return long[1:] == short
+    swapped = short[:2] == long[1::-1] and short[2:] == long[2:]
+    return len(short) > 1 and (swapped or short[1:] == long[1:])
 
 
 def _former(config: Settings) -> Iterator[Finding]:
@@ -151,8 +195,8 @@ FAULT = Fault(
     settings=SettingsCheck(
         "misspelt setting",
         settings,
-        ("trl", "prime-rl", "openrlhf", "ms-swift"),
+        EVERY[:-1],
         "names that are not settings but resemble one, or that only older versions have",
-        ("failing", "note"),
+        ("failing", "warning", "note"),
     ),
 )

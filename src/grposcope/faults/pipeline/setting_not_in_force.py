@@ -20,6 +20,7 @@ Sources
     Unsloth #4189, completions beyond their limit: https://github.com/unslothai/unsloth/issues/4189
     Unsloth #3573, rollout_func without effect: https://github.com/unslothai/unsloth/issues/3573
     NeMo-RL #3792, a term without effect: https://github.com/NVIDIA-NeMo/RL/pull/3792
+    mlx-lm-lora 3.1.2, train.py: https://github.com/Goekdeniz-Guelmez/mlx-lm-lora
     TRL, passing GRPOConfig: https://huggingface.co/docs/trl/grpo_trainer
     method of this project"""
 
@@ -91,7 +92,10 @@ def _counted(number: int) -> str:
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
-    """A function of rollouts that is given to a trainer which Unsloth replaces."""
+    """What a file says and the command that reads it does not take; a function that a replaced trainer ignores."""
+    if config.dialect.name == "mlx-lm-lora":
+        yield from _of_mlx_lm_lora(config)
+        return
     script = config.script or {}
     line = script.get("rollout_func")
     if line is None or "unsloth" not in script or "env_mask" in script:
@@ -105,6 +109,35 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
                brief="rollout_func may not be called", remedy=remedy)  # fmt: skip
 
 
+BY_COMMAND = {
+    "group_size": 4, "epsilon": 1e-4, "beta": 0.1, "temperature": 1.0, "max_completion_length": 512,
+    "gradient_accumulation_steps": 1, "grpo_loss_type": "grpo",
+}  # fmt: skip
+"""Settings of mlx-lm-lora for which its command line has a value of its own, 0.6.8 to 3.1.2: a file sets only what the
+command line leaves at None."""
+
+
+def _of_mlx_lm_lora(config: Settings) -> Iterator[Finding]:
+    """Values of a YAML file that the defaults of its command line hide."""
+    if config.form != "a YAML file":
+        return
+    hidden = {key: usual for key, usual in BY_COMMAND.items() if config.given.get(key) not in (None, usual)}
+    if not hidden:
+        return
+    told = ", ".join(f"{key} {written(usual)}" for key, usual in hidden.items())
+    flags = " ".join(f"--{key.replace('_', '-')} {config.given[key]}" for key in hidden)
+    yield fact(
+        True,
+        "mlx_lm_lora.train takes of its file only what its command line leaves unset, and its command line has a "
+        f"default for {'these' if len(hidden) > 1 else 'this'} (0.6.8 to 3.1.2): without the flag the run has {told}",
+        config.signs(*hidden),
+        grade="warning",
+        brief=f"{next(iter(hidden))} of the file may not be taken",
+        remedy=f"give it on the command line as well: {flags}",
+        source="source of mlx-lm-lora 3.1.2: https://github.com/Goekdeniz-Guelmez/mlx-lm-lora",
+    )
+
+
 FAULT = Fault(
     name="setting not in force",
     rank=1.2,
@@ -115,8 +148,8 @@ FAULT = Fault(
     settings=SettingsCheck(
         "setting not in force",
         _settings,
-        (),
-        "a function of rollouts that a replaced trainer may ignore",
+        ("mlx-lm-lora",),
+        "values of a file that a command line hides; a function of rollouts that a replaced trainer may ignore",
         ("warning",),
         scripts=("trl",),
     ),

@@ -188,7 +188,8 @@ def _unheld(kl: MetricSeries) -> bool:
 
 
 COEFFICIENTS = {
-    "trl": ("beta",), "ms-swift": ("beta",), "open-instruct": ("beta",), "grposcope": ("kl",),
+    "trl": ("beta",), "ms-swift": ("beta",), "open-instruct": ("beta",), "mlx-lm-lora": ("beta",),
+    "grposcope": ("kl",),
     "verl": ("actor_rollout_ref.actor.kl_loss_coef", "algorithm.kl_ctrl.kl_coef"),
     "nemo-rl": ("loss_fn.reference_policy_kl_penalty",), "skyrl": ("trainer.algorithm.kl_loss_coef",),
     "slime": ("kl_loss_coef", "kl_coef"), "openrlhf": ("algo.kl.init_coef", "init_kl_coef"),

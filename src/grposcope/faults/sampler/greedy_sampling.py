@@ -59,6 +59,8 @@ FOLLOWS = ("prompt decides the reward", "lost gradient", "starved", "saturated",
            "no learning", "constant reward", "never paid", "entropy collapse")  # fmt: skip
 """Faults that follow where all rollouts of a prompt are alike."""
 
+GREEDY = "gconfig.greedy"
+
 SAME = "all rollouts of a prompt are the same text, so every group is dead"
 
 
@@ -84,6 +86,9 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
             brief=f"sampling at temperature {temperature:g}",
             remedy=f"set {key} to 1" + (f", and raise {limit} where right answers are longer" if brief else ""),
         )
+    if config.dialect.name == "areal" and config.on(GREEDY):
+        yield fact(True, f"with {GREEDY} {SAME}", config.signs(GREEDY), grade="failing", brief="sampling is greedy",
+                   explains=FOLLOWS, remedy=f"leave {GREEDY} at false")  # fmt: skip
     if config.dialect.name == "verl" and config.off(SAMPLE):
         yield fact(True, f"without sampling {SAME}", config.signs(SAMPLE), grade="failing", brief="sampling is greedy",
                    explains=FOLLOWS,

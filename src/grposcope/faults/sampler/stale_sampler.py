@@ -38,6 +38,8 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
     if config.dialect.name == "slime":
         yield from _slime(config, facts)
         return
+    if config.dialect.name == "areal" and not config.on("actor.recompute_logprob"):
+        return  # the ratio is then to the log-probabilities of who drew
     switch, corrections, remedy = _ASYNCHRONOUS[config.dialect.name]
     on = config.number(switch) or 0
     if not (config.on(switch) or on > 0) or any(config.get(name) not in (None, False, "") for name in corrections):
@@ -62,6 +64,8 @@ _ASYNCHRONOUS = {
                  "switch algo.advantage.is_correction_enable on"),
     "nemo-rl": ("grpo.async_grpo.enabled", ("loss_fn.use_importance_sampling_correction",),
                 "set loss_fn.use_importance_sampling_correction to true, without which NeMo-RL refuses to start"),
+    "areal": ("rollout.max_head_offpolicyness", ("actor.use_decoupled_loss",),
+              "set actor.use_decoupled_loss to true, with actor.rejection_sampling"),
     "ms-swift": ("async_generate", ("rollout_importance_sampling_mode",),
                  "set rollout_importance_sampling_mode to token_truncate"),
 }  # fmt: skip

@@ -19,12 +19,39 @@ Sources
     TRL #5312, a norm of 5e-6: https://github.com/huggingface/trl/issues/5312
     ms-swift #5571: https://github.com/modelscope/ms-swift/issues/5571
     ms-swift #5890: https://github.com/modelscope/ms-swift/issues/5890
+    mlx-lm-lora #55, a ratio that is a constant: https://github.com/Goekdeniz-Guelmez/mlx-lm-lora/issues/55
 """
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known_task import Known
 from grposcope.signs.lost_gradient import BACKWARD, TEST
+
+_RATIO = "importance_sampling_level"
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """mlx-lm-lora without a level of its ratio, which is then 1 and carries no gradient."""
+    level = config.given.get(_RATIO)
+    if level not in (None, "none", "None") or _RATIO in config.opaque or config.partial:
+        return
+    yield fact(
+        True,
+        f"{'by its default before mlx-lm-lora 3.0, None, ' if level is None else ''}the ratio is the constant 1, "
+        "through which no gradient of the reward passes: only the KL term moves the weights",
+        config.signs(_RATIO) or (Sign(f"{_RATIO} is not set"),),
+        grade="warning",
+        explains=("update not applied", "no learning"),
+        brief="the policy's gradient may be exactly 0",
+        remedy=f"set {_RATIO} to token",
+        source="mlx-lm-lora #55: https://github.com/Goekdeniz-Guelmez/mlx-lm-lora/issues/55",
+    )
+
 
 FAULT = Fault(
     name="lost gradient",
@@ -33,4 +60,7 @@ FAULT = Fault(
     effect="nothing is learned",
     beside="warning",
     log=TEST,
+    settings=SettingsCheck(
+        "lost gradient", _settings, ("mlx-lm-lora",), "a ratio that is a constant", ("warning",), "mlx-lm-lora #55"
+    ),
 )

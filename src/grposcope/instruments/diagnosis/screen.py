@@ -66,8 +66,11 @@ def certainty(finding: Finding) -> str:
 
 
 def _measured(sign: Sign, keys: Mapping[str, str]) -> str:
-    """What was measured, under the log's own key, with its error and its limit."""
+    """What was measured, under the log's own key, with its error and its limit; of a setting that is no number its name
+    and value alone."""
     what = sign.what
+    if math.isnan(sign.value) and not sign.column:
+        return plain(what)
     if sign.column in keys:
         what = re.sub(rf"(?<![\w/]){re.escape(sign.column)}(?![\w/])", lambda _: keys[sign.column], what, count=1)
     error = f"\u00a0±\u00a0{sign.se:.2g}" if math.isfinite(sign.se) and sign.se > 0 else ""

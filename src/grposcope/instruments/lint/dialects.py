@@ -41,10 +41,12 @@ OPENRLHF_BEFORE = dialect(
 PRIME_RL = dialect(TRAINERS["prime-rl"])
 OPEN_INSTRUCT = dialect(TRAINERS["open-instruct"])
 ROLL = dialect(TRAINERS["roll"])
+AREAL = dialect(TRAINERS["areal"])
+MLX_LM_LORA = dialect(TRAINERS["mlx-lm-lora"])
 OWN = dialect(replace(TRAINERS["grposcope"], title="GRPOscope"))
 
-DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, OPENRLHF, OPENRLHF_BEFORE, ROLL, SLIME, MS_SWIFT,
-            OPEN_INSTRUCT, OWN, TRL)  # fmt: skip
+DIALECTS = (VERL, SKYRL, NEMO_RL, PRIME_RL, OPENRLHF, OPENRLHF_BEFORE, ROLL, AREAL, SLIME, MS_SWIFT,
+            OPEN_INSTRUCT, MLX_LM_LORA, OWN, TRL)  # fmt: skip
 """Every trainer whose settings can be read, in the order in which they are tried."""
 
 

@@ -20,7 +20,9 @@ from grposcope.core.settings import Dialect, Settings
 from grposcope.core.text import listed
 from grposcope.instruments.lint import python_source, shell_script
 from grposcope.instruments.lint.dialects import (
+    AREAL,
     DIALECTS,
+    MLX_LM_LORA,
     MS_SWIFT,
     OPEN_INSTRUCT,
     OPENRLHF,
@@ -134,11 +136,13 @@ def _shell(path: Path, text: str, number: int | None) -> Settings:
                 settings = {"actor_rollout_ref.actor.strategy": "megatron"} | settings
             notes = [f"line {line}: the value of the variable is unknown, so no default is assumed"
                      for line in script.unread[:1]]  # fmt: skip
+            if dialect is AREAL:
+                notes.append("the file that AReaL is started with is not read, so no default is assumed")
             if dialect is OPENRLHF:
                 settings |= script.flags  # those without dots are of another version
             form = "the flags of a command line" if dialect is OPENRLHF else "the overrides in a command line"
             return Settings(path, form, dialect, settings, script.lines, opaque,
-                                 bool(script.unread), notes=tuple(notes))  # fmt: skip
+                                 bool(script.unread) or dialect is AREAL, notes=tuple(notes))  # fmt: skip
     dialect = recognise(script.flags.keys() | opaque)
     if dialect in (SLIME, MS_SWIFT, OPENRLHF, OPENRLHF_BEFORE, OPEN_INSTRUCT):
         return _of_flags(path, text, script, dialect)
@@ -250,6 +254,8 @@ def _of_mapping(path: Path, content: Mapping[str, Any], lines: Mapping[str, int]
     dialect = recognise(settings.keys())
     if dialect is None:
         raise _unknown(path)
+    if dialect is MLX_LM_LORA and settings["train_mode"] != "grpo":
+        raise UserError(f"{path} trains by {settings['train_mode']} and not by GRPO; give the file of a GRPO run")
     opaque = {key for key, value in settings.items() if isinstance(value, str) and "${" in value}
     settings = {key: _resolved(value, settings) for key, value in settings.items()}
     opaque = {key for key in opaque if isinstance(settings[key], str) and "${" in settings[key]}

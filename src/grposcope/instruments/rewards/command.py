@@ -75,9 +75,9 @@ def run(arguments: argparse.Namespace) -> int:
     said = said or means.of_run(made)
     if said is None:
         raise UserError(
-            f"{log_flags.place(arguments.place)} has neither single rewards of several functions nor the standard "
-            "deviation of each; give TRL's completions/, verl's rollout_data_dir with further numbers beside the "
-            "score, or the record of a run with several rewards"
+            f"{log_flags.place(arguments.place)} has neither rewards of single rollouts nor the standard "
+            "deviation of each function; give TRL's completions/, verl's rollout_data_dir with further numbers beside "
+            "the score, or the record of a run with several rewards"
         )
     if said.word == "warning":
         said = judge_answers.graded(said, diagnose(made))

@@ -9,7 +9,7 @@ that policy to the one that sampled and `behave_imp_weight` the mean ratio, both
 from __future__ import annotations
 
 from grposcope.logs.trainers import areal_console
-from grposcope.logs.trainers.trainer import Columns, Defect, Made, Trainer, width_of_batch
+from grposcope.logs.trainers.trainer import Columns, Defect, Made, Setting, Trainer, width_of_batch
 
 
 def _versions(which: str) -> tuple[str, ...]:
@@ -52,6 +52,32 @@ AREAL = Trainer(
             "version_stats/v_theta",
         ),
     },
+    version="1.0.4",
+    configured=lambda keys: (
+        any(key.startswith("gconfig.") for key in keys) and any(key.startswith("actor.") for key in keys)
+    ),
+    settings=(
+        Setting("gconfig.n_samples", "group", 1),
+        Setting("train_dataset.batch_size", "prompts", 1),
+        Setting("actor.optimizer.lr", "lr"),
+        Setting("gconfig.temperature", "temperature", 1.0),
+        Setting("gconfig.max_new_tokens", "max_tokens", 16384),
+        Setting("gconfig.top_p", "top_p", 1.0),
+        Setting("gconfig.greedy", default=False),
+        Setting("actor.temperature", default=1.0),
+        Setting("actor.eps_clip", "clip_low", 0.2),
+        Setting("actor.eps_clip_higher", "clip_high"),
+        Setting("actor.kl_ctl", default=0.1),
+        Setting("actor.ppo_n_minibatches", default=4),
+        Setting("actor.use_decoupled_loss", default=False),
+        Setting("actor.recompute_logprob", default=False),
+        Setting("actor.importance_sampling_level", default="token"),
+        Setting("actor.dtype", default="bfloat16"),
+        Setting("actor.use_lora", default=False),
+        Setting("actor.optimizer.type", "optim", "adam"),
+        Setting("rollout.max_head_offpolicyness", default=0),
+        Setting("total_train_steps", "steps"),
+    ),
     logs=(areal_console.KIND,),
     made=made,
     defects=(

@@ -20,7 +20,7 @@ from grposcope.logs.formats.console import clean, printed_number
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
-from grposcope.logs.trainers.trainer import Trainer
+from grposcope.logs.trainers.trainer import Setting, Trainer
 
 _ITERATION = re.compile(r"Iter (?P<step>\d{1,12}):$")
 _NUMBER = r"(?P<{}>[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|nan|inf))(?P<{}>%?)"
@@ -100,6 +100,25 @@ MLX_LM_LORA = Trainer(
         "lr": ("learning_rate",),
     },
     component=re.compile(r"train_(?P<name>\w+)_reward_func(?:_mean|_(?P<what>std))"),
+    version="3.1.2",
+    configured=lambda keys: (
+        "train_mode" in keys and bool({"iters", "group_size", "batch_size", "train_type", "epochs"} & set(keys))
+    ),
+    settings=(
+        Setting("group_size", "group", 4),
+        Setting("batch_size", "prompts", 4),
+        Setting("learning_rate", "lr", 1e-05),
+        Setting("beta", "kl", 0.1),
+        Setting("temperature", "temperature", 1.0),
+        Setting("max_completion_length", "max_tokens", 512),
+        Setting("epsilon", "clip_low", 1e-04),
+        Setting("epsilon_high", "clip_high"),
+        Setting("gradient_accumulation_steps", "accumulation", 1),
+        Setting("iters", "steps"),
+        Setting("grpo_loss_type", "loss_type", "grpo"),
+        Setting("train_type", default="lora"),
+        Setting("optimizer", "optim", "adam"),
+    ),
     windowed=True,
     logs=(
         LogKind(_read, printed=re.compile(rb"\bIter \d{1,12}:[ \t]*\r?\n-{20,}\r?\nLoss: .{1,40}\r?\nTotal Rewards:")),

@@ -314,6 +314,12 @@ OWN_SETTINGS = frozenset({
 })  # fmt: skip
 """Settings that only TRL's trainers of this family have."""
 
+_SIZES_OF_OTHERS = frozenset({
+    "group_size", "n_samples", "n_samples_per_prompt", "num_samples_per_prompt", "samples_per_prompt",
+    "rollouts_per_prompt", "num_rollouts",
+})  # fmt: skip
+"""What other programs call the rollouts of a prompt, which TRL's files say as num_generations."""
+
 TRL = Trainer(
     name="trl",
     title="TRL",
@@ -357,7 +363,9 @@ TRL = Trainer(
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
     version="1.16",
-    configured=lambda keys: bool(OWN_SETTINGS & set(keys)),
+    configured=lambda keys: (
+        bool(OWN_SETTINGS & set(keys)) and ("num_generations" in keys or not _SIZES_OF_OTHERS & set(keys))
+    ),
     settings=(
         Setting("num_generations", "group", 8),
         Setting("beta", "kl", 0.0),

@@ -143,7 +143,7 @@ def _each(recipe: AdvantageRecipe, parts: Floats, weights: Floats, group: Ints) 
 def _made() -> Iterator[AdvantageRecipe]:
     for scale in ("group", "batch"):
         for ddof in (1, 0):
-            for epsilon in (1e-4, 1e-6, 1e-8, 1e-9, 0.0):
+            for epsilon in (1e-4, 1e-6, 1e-8, 1e-9, 0.0, 1e-5):
                 yield AdvantageRecipe("mean", scale, ddof, epsilon)
     yield AdvantageRecipe("mean", "none")
     yield AdvantageRecipe("leave-one-out", "none")
@@ -153,7 +153,7 @@ def _made() -> Iterator[AdvantageRecipe]:
     for baseline, scale in (("leave-one-out", "group"), ("leave-one-out", "batch"), ("batch", "batch"),
                             ("none", "group"), ("none", "batch")):  # fmt: skip
         for ddof in (1, 0):
-            for epsilon in (1e-4, 1e-6, 1e-8, 1e-9, 0.0):
+            for epsilon in (1e-4, 1e-6, 1e-8, 1e-9, 0.0, 1e-5):
                 yield AdvantageRecipe(baseline, scale, ddof, epsilon)
     yield AdvantageRecipe("batch", "none")
     for ddof in (1, 0):

@@ -9,7 +9,7 @@ from grposcope.core.settings import Settings
 from grposcope.logs.trainers import TRAINERS
 
 EVERY = ("trl", "ms-swift", "verl", "nemo-rl", "skyrl", "slime", "prime-rl", "openrlhf", "open-instruct", "roll",
-         "grposcope")  # fmt: skip
+         "areal", "mlx-lm-lora", "grposcope")  # fmt: skip
 """Names of all trainers whose settings are read."""
 
 _SWITCHED: Mapping[tuple[str, str], tuple[str, str]] = {

@@ -22,10 +22,15 @@ def group_relative(settings: Settings) -> bool:
         return (kinds or ["grpo"])[0] in ("grpo", "echo", "max_rl", "hierarchical_grpo")
     if settings.dialect.name == "ms-swift" and any(map(settings.says, _TEACHERS)) and not settings.says("reward_funcs"):
         return False
+    if settings.dialect.name == "areal":
+        return any(settings.get(f"actor.{name}.mean_level") == "group" for name in NORMS_OF_AREAL)
     if settings.dialect.name in _ALONE:
         return by_our_names(settings).get("advantage") not in _ALONE[settings.dialect.name]
     return settings.get("grpo.adv_estimator.name") != "reinforce_plus_plus"
 
+
+NORMS_OF_AREAL = ("reward_norm", "adv_norm")
+"""Where AReaL has what it subtracts from rewards or advantages and divides them by, below `actor`."""
 
 _DISTILS = "distillation."
 """Where verl has what its policy learns from a teacher, beside its rewards unless these are switched off."""
@@ -69,6 +74,10 @@ def _says_adapters(settings: Settings) -> bool | None:
         return False
     if settings.dialect.name == "roll":
         return any(settings.says(f"actor_train.model_args.{name}") for name in ("lora_rank", "lora_target"))
+    if settings.dialect.name == "areal":
+        return settings.on("actor.use_lora")
+    if settings.dialect.name == "mlx-lm-lora":
+        return settings.get("train_type") != "full"
     if settings.dialect.name == "open-instruct":
         return settings.on("use_peft")
     if settings.dialect.name == "openrlhf":
@@ -150,6 +159,8 @@ def _interval_of_openrlhf(settings: Settings) -> int | None:
 
 _INTERVALS: Mapping[str, Callable[[Settings], int | None]] = {
     "prime-rl": lambda settings: 1,  # a step of its trainer takes one batch, once
+    "mlx-lm-lora": lambda settings: 1,
+    "areal": lambda settings: settings.whole("actor.ppo_n_minibatches"),
     "verl": _interval_of_verl,
     "nemo-rl": _interval_of_nemo_rl,
     "skyrl": _interval_of_skyrl,

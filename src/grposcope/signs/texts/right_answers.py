@@ -1,12 +1,12 @@
 """Texts whose marked answer is the one that the data set has beside the prompt, and what they are paid; and data sets
-whose answers are others than those that the rollouts of a prompt agree on."""
+whose answers are others than those that the rollouts of a prompt agree on; equal answers that are paid differently."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.rollouts import Rollout
@@ -42,6 +42,20 @@ _SIBLINGS, _AGREEING, _GROUPS, _OTHERS = 4, 0.5, 20, 0.9
 """Answers that a group needs, and the share of them that must be one for it to agree; groups that agree, and the share
 of them that agree on another answer than the data set's, from which on its answers are said to be others."""
 
+_UNEQUAL, _UNEQUAL_SHARE, _ANY_LENGTH = 8, 0.05, 0.25
+"""Groups in which equal answers have both scores, and their share of those that could show it, from which on it is
+said; share of the pairs of such answers in which the unpaid one is the longer, beside which length may tell them
+apart."""
+
+_FORM = re.compile(r"</?[A-Za-z_][\w-]*>|\\boxed|####")
+"""Marks of the form of a text, which graders may ask for."""
+
+_GRADE_AGAIN = (
+    "grade one of the unpaid texts again by hand: if it is paid now, count the time inside the worker, give the grader "
+    "a longer limit, and leave out what it could not grade; if it is not, see what else the grader reads"
+)
+"""What to do where equal answers are graded differently."""
+
 _LONG = 200
 """Signs of a column beyond which it is a solution, of which the marked answer counts."""
 
@@ -63,8 +77,9 @@ _SIGNS = re.compile(r"[\s$,%*\\{}]|\\text|\.0*$")
 
 def unpaid(rows: Sequence[Rollout]) -> Finding | None:
     """That right answers are not paid: those of the data set, or those that the rollouts of a prompt agree on, where
-    the data set has others; None where neither is so."""
-    return _at_the_least(rows) or _graded_by_others(rows)
+    the data set has others; or that of siblings with one answer some are paid and some are not; None where none is
+    so."""
+    return _at_the_least(rows) or _graded_by_others(rows) or _paid_differently(rows)
 
 
 def _at_the_least(rows: Sequence[Rollout]) -> Finding | None:
@@ -144,6 +159,70 @@ def _agreed(rows: Sequence[Rollout]) -> Iterator[tuple[list[Rollout], str, str]]
         alike = answer != due and (answer in due or due in answer or said[due] > 0)
         if count >= _AGREEING * said.total() and not alike:
             yield [row for row, one in zip(own, given, strict=True) if one == answer], answer, due
+
+
+def _paid_differently(rows: Sequence[Rollout]) -> Finding | None:
+    """That siblings which mark one answer in one form have both of the two values of a score; None where fewer than
+    _UNEQUAL groups show it, or fewer than a share of them _UNEQUAL_SHARE, where that score has more values, and where
+    the longer ones have one of them, as a limit or a price of the length would pay."""
+    several = any(len(row.rewards) > 1 for row in rows)
+    name = next(_scores(rows)) if several else ""
+    values = sorted({value for row in rows if math.isfinite(value := _score(row, name))})
+    if len(values) != 2 or (several and not name):
+        return None
+    groups = [list(forms.values()) for forms in _alike(rows, name).values()]
+    least, can = values[0], sum(any(len(own) > 1 for own in sets) for sets in groups)
+    both = [[own for own in sets if len({_score(row, name) for row in own}) > 1] for sets in groups]
+    shown, unequal = [sets for sets in both if sets], [own for sets in both for own in sets]
+    if len(shown) < _UNEQUAL or len(shown) < _UNEQUAL_SHARE * can or not _in_any_length(unequal, name, least):
+        return None
+    lost = [row for own in unequal for row in own if _score(row, name) == least]
+    low, high = (next(row for row in unequal[0] if _score(row, name) == value) for value in values)
+    said = visible(answers.answer(written(low.completion or ""))[0], 40)
+    right = sum(_is_right(row) for row in lost)
+    beside = f", {right:,} of them that of the data set" if right else ""
+    called = visible(name, 40) if name else "the reward"
+    because = (
+        f"in {len(shown):,} of {can:,} groups siblings that mark one answer in one form have {called} {least:g} and "
+        f"{values[1]:g} ({len(lost):,} answers at {least:g}{beside}), and lengths do not tell them apart; the first is "
+        f"{said}, {least:g} in {low.where} and {values[1]:g} in {high.where}: unless the way to the answer is graded "
+        "as well, the grade is not of the answer alone, as where a time limit counts the wait in a queue, or a judge "
+        "samples"
+    )
+    evidence = (Sign("groups in which equal answers are graded differently", float(len(shown)), where=low.where),)
+    return fact(True, because, evidence, fault="reward not repeatable", grades=("warning", "warning"),
+                brief=f"equal answers are graded differently in {len(shown):,} of {can:,} groups",
+                remedy=_GRADE_AGAIN)  # fmt: skip
+
+
+def _alike(
+    rows: Sequence[Rollout], name: str
+) -> Mapping[tuple[int, str, str, str], Mapping[tuple[str, ...], list[Rollout]]]:
+    """Whole texts of one turn without code that mark one answer and have a score, by group and prompt, then by what
+    they mark and the form that they have."""
+    alike: dict[tuple[int, str, str, str], dict[tuple[str, ...], list[Rollout]]] = {}
+    for row in rows:
+        text = written(row.completion or "")
+        if not is_readable(row) or row.dropped or row.failed or row.truncated or (row.turn_count or 1) > 1:
+            continue
+        last, different = answers.answer(text)
+        if different == 1 and "```" not in text and math.isfinite(_score(row, name)):
+            key = row.step, str(row.group), str(row.prompt), _reference(row)
+            alike.setdefault(key, {}).setdefault((last, *_FORM.findall(text)), []).append(row)
+    return alike
+
+
+def _in_any_length(sets: Sequence[Sequence[Rollout]], name: str, least: float) -> bool:
+    """Whether, of equal answers with both scores, the unpaid one is the longer in neither few nor most pairs."""
+    longer = 0.0
+    pairs = 0
+    for own in sets:
+        sizes = [len(written(row.completion or "")) for row in own]
+        low = [size for size, row in zip(sizes, own, strict=True) if _score(row, name) == least]
+        high = [size for size, row in zip(sizes, own, strict=True) if _score(row, name) != least]
+        longer += sum((one > other) + 0.5 * (one == other) for one in low for other in high)
+        pairs += len(low) * len(high)
+    return _ANY_LENGTH < longer / pairs < 1 - _ANY_LENGTH
 
 
 def _given(row: Rollout, reference: str) -> str:

@@ -36,8 +36,8 @@ CHARACTERS = 60_000_000
 
 SEVERAL_HISTORIES = (
     "each rollout has several histories, for the prompts of its turns do not begin with the turns before them, and its "
-    "reward is of all of them; give each turn the whole text before it as its prompt, or leave out trajectory_id to "
-    "read each turn by itself"
+    "reward is of all of them; give each turn the whole text before it as its prompt, or leave out trajectory_id or "
+    "rollout_id to read each turn by itself"
 )
 """Why no text can be read where a trajectory is cut into turns that do not go on with one another."""
 

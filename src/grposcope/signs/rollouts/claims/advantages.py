@@ -136,18 +136,22 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
-    if recipes.states(stated) or share >= 0.5:
-        yield _broken(best, made, evidence)
-        return
-    for recipe in USUAL:
-        if (explanation := _explanation(recipe, made, stated.weights is not None)) is not None:
-            yield _told(recipe, made, evidence, *explanation)
-            return
-    yield cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
-                      "they were computed from.")  # fmt: skip
+    wrong = _in_strides(candidates, made, evidence)
+    if wrong is None and (recipes.states(stated) or share >= 0.5):
+        wrong = _broken(best, made, evidence)
+    yield wrong or _of_the_usual(made, evidence)
 
 
 _OF_BATCH = ("batch", "each")
+
+
+def _of_the_usual(made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:
+    """What explains advantages that are none of a stated recipe, against one that trainers usually have."""
+    for recipe in USUAL:
+        if (explanation := _explanation(recipe, made, evidence.stated.weights is not None)) is not None:
+            return _told(recipe, made, evidence, *explanation)
+    return cannot_tell("The advantages fit no known recipe; state the recipe (scale, ddof, eps), or log the rewards "
+                       "they were computed from.")  # fmt: skip
 
 
 def _batches(evidence: PipelineEvidence, kept: bool) -> list[TrainedBatch] | Finding:
@@ -399,6 +403,48 @@ def _with_weights(batch: TrainedBatch, weights: Floats) -> TrainedBatch:
     """A batch whose rewards are the weighted sum (K,) of its functions."""
     total = weights @ batch.parts if batch.parts is not None else batch.rewards
     return replace(batch, rewards=total, weights=weights)
+
+
+def _in_strides(
+    candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Finding | None:
+    """That advantages are those of rows in turn, as many as most groups have, where groups of fewer rows shift those
+    behind them; None where groups have one size, or where no recipe gives all advantages so."""
+    sizes = np.concatenate([np.bincount(batch.group) for batch in made])
+    size = int(np.argmax(np.bincount(sizes)))
+    short = int((sizes != size).sum())
+    if size < 2 or not short or not any(len(batch.rewards) >= 2 * size for batch in made):
+        return None
+    of_groups = [recipe for recipe in candidates if recipe.baseline in ("mean", "leave-one-out")]
+    recipe = next((own for own in of_groups if all(_fits_in_turn(own, batch, size) for batch in made)), None)
+    if recipe is None:
+        return None
+    first = next((batch for batch in made if _crosses(batch, size)), None)
+    if first is None:
+        return None  # one prompt that was drawn twice, whose draws are groups of their own
+    return exact(
+        FAULTS["groups in another order"], True,
+        f"all advantages are {recipe} of {size} rows in turn, and {short:,} of {len(sizes):,} groups have another "
+        f"number of rows: behind the first of them, rows are compared with those of other prompts (step {first.step})",
+        held="", brief="a fixed stride over groups of several sizes", effect=EFFECTS["groups in another order"],
+        remedy="Form groups by the id of the prompt, not by place, or leave incomplete groups out before.",
+        onset=first.step,
+    )  # fmt: skip
+
+
+def _crosses(batch: TrainedBatch, size: int) -> bool:
+    """Whether any so many rows in turn are of several groups."""
+    whole = batch.group[: len(batch.group) // size * size].reshape(-1, size)
+    return bool((whole != whole[:, :1]).any())
+
+
+def _fits_in_turn(recipe: AdvantageRecipe, batch: TrainedBatch, size: int) -> bool:
+    """Whether all advantages of a batch are those of groups of so many rows in turn; the rows behind the last whole
+    group may have the reward, 0, or be a group of their own."""
+    count = len(batch.rewards)
+    fits = replace(batch, group=np.arange(count) // size).fits(recipe)
+    behind = np.arange(count) >= count // size * size
+    return bool((fits | (behind & ((batch.advantages == 0) | (batch.advantages == batch.rewards)))).all())
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:

@@ -29,6 +29,9 @@ _WRITTEN_TWICE = re.compile(
 )
 """Prompts that begin with the beginning of text twice, and templates in the turn of a template."""
 
+_MOST_BEGIN = 0.9
+"""Share of the prompts that begin with one id, from which on another is told."""
+
 _ENCODE = (
     "Encode text that a chat template has written without special tokens (add_special_tokens=False), or hand ids to "
     "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
@@ -77,6 +80,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Each way in which a mask goes wrong, the most telling first."""
     every = [row for row in evidence.rows if not row.dropped]
     yield from _begun_twice(every)
+    yield from _not_begun(every)
     rows = [row for row in every if row.mask is not None and row.completion_ids is not None]
     if not rows:
         yield cannot_tell("No rollout has token ids and a mask of the trained tokens; write completion_ids and mask.")
@@ -121,6 +125,37 @@ def _begun_twice(rows: Sequence[Rollout]) -> Iterator[Finding]:
             effect="Completions are drawn after another prompt than the model was trained to answer.",
             onset=min(row.step for row in rows), brief="prompts are encoded twice", grades=("warning", "warning"),
         )  # fmt: skip
+
+
+def _not_begun(rows: Sequence[Rollout]) -> Iterator[Finding]:
+    """That a few prompts lack the id with which nearly all others begin and which none has later, as of the beginning
+    of text; nothing where it is not so, or where those that lack it are as long as a limit that cuts prompts at their
+    beginning."""
+    encoded = [row for row in rows if row.prompt_ids is not None and len(row.prompt_ids) > 2]
+    heads = Counter(int(row.prompt_ids[0]) for row in encoded if row.prompt_ids is not None)
+    if not heads:
+        return
+    first, count = heads.most_common(1)[0]
+    known = [(row, ids) for row in encoded if (ids := row.prompt_ids) is not None]
+    lacking = [(row, ids) for row, ids in known if ids[0] != first]
+    prompts = {ids.tobytes() for _, ids in known}
+    if not lacking or count < _MOST_BEGIN * len(encoded) or len(prompts) < _PROMPTS:
+        return
+    if any(np.count_nonzero(ids == first) != (ids[0] == first) for _, ids in known):
+        return
+    longest = max(len(ids) for _, ids in known)
+    if all(len(ids) == longest for _, ids in lacking):
+        return
+    yield exact(
+        "inputs differ", True,
+        f"{len(lacking):,} of {len(encoded):,} prompts do not begin with the id {first}, with which all others begin "
+        f"and which none has later; the first is {lacking[0][0].where}",
+        held="", brief="prompts lack their beginning", grades=("warning", "warning"),
+        effect="Completions are drawn after another prompt than the model was trained to answer.",
+        remedy="Print the first ten ids of two such prompts beside those of another: encode all by one template, and "
+        "the beginning of text once.",
+        onset=min(row.step for row, _ in lacking),
+    )  # fmt: skip
 
 
 def _untrained(rows: Sequence[Rollout]) -> Finding:

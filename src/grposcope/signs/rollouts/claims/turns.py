@@ -77,7 +77,11 @@ def _left_out(row: Rollout, ends: Bools) -> bool:
 
 def _continued(rows: Sequence[Rollout]) -> Finding:
     """Whether the prompt of a turn is what was written before it, token for token."""
-    joined = [row for row in rows if row.pieces > 1 and row.prompt_ids is not None and row.completion_ids is not None]
+    joined = [
+        row
+        for row in rows
+        if row.pieces > 1 and row.prompt_ids is not None and row.completion_ids is not None and not _is_parallel(row)
+    ]
     if not joined:
         return cannot_tell("Trajectories are one row each, so that nothing says what each turn was given; write the "
                            "prompt's ids of every turn to see whether it begins with the turns before.")  # fmt: skip
@@ -93,6 +97,17 @@ def _continued(rows: Sequence[Rollout]) -> Finding:
         else "",
         held=f"In {len(joined):,} trajectories each turn's prompt begins with the ids of the turns before{beside}.",
         onset=min((row.step for row in wrong), default=None),
+    )
+
+
+def _is_parallel(row: Rollout) -> bool:
+    """Whether the rows of a rollout all begin with its prompt, so that none goes on with another."""
+    before = row.prompt_ids
+    others = [other.prompt_ids for other in row.continuations]
+    return (
+        before is not None
+        and row.pieces == len(others) + 1
+        and all(own is not None and np.array_equal(own, before) for own in others)
     )
 
 
