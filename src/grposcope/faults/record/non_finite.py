@@ -23,6 +23,7 @@ Sources
     TTRL #33, in every row: https://github.com/PRIME-RL/TTRL/issues/33
     SkyRL #1633, the logged value alone: https://github.com/NovaSky-AI/SkyRL/issues/1633
     TRL #3015, exp of the KL: https://github.com/huggingface/trl/issues/3015
+    verifiers #1546, a metric of weight 0: https://github.com/PrimeIntellect-ai/verifiers/pull/1546
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
     ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
     ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
@@ -52,7 +53,7 @@ from grposcope.core.not_finite import (
 from grposcope.core.text import number
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
-from grposcope.signs.rollouts.claims import gradient
+from grposcope.signs.rollouts.claims import gradient, rewards
 
 LASTING = 3
 """Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
@@ -295,5 +296,5 @@ FAULT = Fault(
         statistic="infinite values, and NaN where a number is expected",
         threshold="one is enough",
     ),
-    rollouts=(gradient.PROOF,),
+    rollouts=(gradient.PROOF, rewards.PROOF),
 )

@@ -77,7 +77,8 @@ def run(arguments: argparse.Namespace) -> int:
         raise UserError(
             f"{log_flags.place(arguments.place)} has neither single rewards of several functions nor the standard "
             "deviation of each; give TRL's completions/, verl's rollout_data_dir with further numbers beside the "
-            "score, or the record of a run with several rewards"
+            "score, or the record of a run with several rewards; of one reward, grposcope texts says what is paid, and "
+            "grposcope verify whether it is what the function gives"
         )
     if said.word == "warning":
         said = judge_answers.graded(said, diagnose(made))
