@@ -81,3 +81,22 @@ def test_a_reward_that_rises_as_fewer_are_cut_is_no_gaming(tmp_path: Path) -> No
     assert "raise the limit of length, to what the evaluation allows" in found.remedy
     gamed = verl(tmp_path / "b.log", 120, lambda k, rng: shorter(k, rng, 0.58, 0.4 + 0.004 * k))
     assert "reward hacking" in [finding.fault for finding in present(gamed)]
+
+
+def test_giving_up_that_costs_less_than_trying_is_named(tmp_path: Path) -> None:
+    """A cost for each question: questions fall to none and wins are lost. A twin whose cost does not go with them."""
+
+    def gives_up(k: int, row: Row, of_calls: bool) -> None:
+        calls = 8.0 * float(np.clip((110 - k) / 60, 0.02, 1)) + 0.05 * (k % 3)
+        wins, cost = 0.7 * calls / 8, 0.04 * calls if of_calls else 0.2 + 0.01 * (k % 5)
+        row |= {"tools/call_frequency": calls, "rewards/win/mean": wins, "rewards/cost/mean": -cost,
+                "reward": wins - cost}  # fmt: skip
+
+    path = log(tmp_path / "a.jsonl", rows(0, lambda k, row: gives_up(k, row, True)))
+    found = present(path)[0]
+    assert found.fault == "collapsed calls"
+    assert "let giving up earn no more than trying: cost is less of a cost the less is tried" in found.remedy
+    assert "while the reward fell" in found.because
+    twin = present(log(tmp_path / "b.jsonl", rows(0, lambda k, row: gives_up(k, row, False))))
+    (other,) = [finding for finding in twin if finding.fault == "collapsed calls"]
+    assert "giving up" not in other.remedy
