@@ -55,7 +55,7 @@ def test_an_infinite_kl_overflowed(tmp_path: Path) -> None:
     )
     assert false_claims(path) == []
     found = present(log(tmp_path / "b.jsonl", rows(0, lambda k, row: drift(k, row, NAN))))[0]
-    assert (found.fault, "overflowed" in found.remedy) == ("non-finite", False)
+    assert (found.fault, "overflows" in found.remedy) == ("non-finite", False)
 
 
 def test_a_reward_that_rises_as_fewer_are_cut_is_no_gaming(tmp_path: Path) -> None:

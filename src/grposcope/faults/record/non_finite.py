@@ -96,9 +96,9 @@ OF_LOGGED_VALUE = (
 """What to do where the loss is not finite in some rows and its gradient is."""
 
 OF_OVERFLOW = (
-    "an exponential overflowed: the KL is infinite in the row that lost the update, and was {before} at most in the "
-    "{rows} before, where its estimate (k3) takes exp of the distance to the reference of single tokens. Go back to a "
-    "checkpoint from before it grew, and lower the learning rate; bound that distance before exp, and skip updates "
+    "the KL is infinite in the row that lost the update, and was {before} at most in the {rows} before: its estimate "
+    "(k3) takes exp of the distance to the reference, which overflows where single tokens lie far from it. Go back to "
+    "a checkpoint from before it grew, and lower the learning rate; bound that distance before exp, and skip updates "
     "whose gradient norm is not finite"
 )
 """What to do where the KL was infinite, and not NaN, first: {before} is its largest value of {rows} before."""

@@ -314,6 +314,9 @@ OWN_SETTINGS = frozenset({
 })  # fmt: skip
 """Settings that only TRL's trainers of this family have."""
 
+_OF_MLX = {"iters", "train_mode"}
+"""Settings of MLX-LM-LoRA, which shares names with TRL and none of its trainers."""
+
 TRL = Trainer(
     name="trl",
     title="TRL",
@@ -357,7 +360,7 @@ TRL = Trainer(
     no_term=no_term,
     conventions={"ddof": 1, "eps": 1e-4},
     version="1.16",
-    configured=lambda keys: bool(OWN_SETTINGS & set(keys)),
+    configured=lambda keys: bool(OWN_SETTINGS & set(keys)) and not set(keys) >= _OF_MLX,
     settings=(
         Setting("num_generations", "group", 8),
         Setting("beta", "kl", 0.0),
