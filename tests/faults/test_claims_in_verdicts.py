@@ -135,6 +135,6 @@ def test_a_number_that_is_none_where_the_reward_is_none_is_named(tmp_path: Path)
 
     (found,) = judge_claims.with_rollouts(written(float("nan"), float("nan")), ())
     assert found.fault == "non-finite"
-    assert "the reward of 20 of 96 rollouts is no number, and latency is none in exactly these" in found.because
+    assert "the reward of 20 of 96 rollouts is NaN, and latency is NaN in exactly these" in found.because
     assert found.remedy.startswith("keep latency out of the sum")
     assert judge_claims.with_rollouts(written(0.0, float("nan")), ()) == ()

@@ -163,9 +163,7 @@ def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int
                 told.setdefault("unsloth", node.lineno)
         elif isinstance(node, ast.Constant) and node.value == "env_mask":
             told.setdefault("env_mask", node.lineno)
-        elif isinstance(node, ast.Call) and _name(node.func) == "LoraConfig":
-            drops = [k.value.lineno for k in node.keywords if k.arg == "lora_dropout" and _is_above_0(k)]
-            told |= dict.fromkeys(["adapter dropout"] * bool(drops), min(drops, default=0))
+    told |= _dropout_of_adapters(tree)
     model = keywords.get("model", trainer.args[0] if trainer.args else None)
     loaded = _loaded_adapters(tree, model)
     if loaded is not None and not called & _THAWS and _is_none(keywords.get("peft_config")) and not _sets_grad(tree):
@@ -193,6 +191,14 @@ def _sets_grad(tree: ast.AST) -> bool:
     """Whether something says by hand which parameters are trained."""
     return any(isinstance(n, ast.Attribute) and n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)
                for n in ast.walk(tree))  # fmt: skip
+
+
+def _dropout_of_adapters(tree: ast.AST) -> dict[str, int]:
+    """The first line with a dropout above 0 of a LoraConfig, as _beside has it; empty without one."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "LoraConfig"]
+    given = [keyword for node in made for keyword in node.keywords if keyword.arg == "lora_dropout"]
+    lines = [keyword.value.lineno for keyword in given if _is_above_0(keyword)]
+    return {"adapter dropout": min(lines)} if lines else {}
 
 
 def _is_above_0(keyword: ast.keyword) -> bool:

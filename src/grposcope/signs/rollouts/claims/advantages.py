@@ -136,11 +136,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
-    if (of_prompts := _of_equal_prompts(candidates, made, evidence)) is not None:
-        yield of_prompts
-        return
-    if recipes.states(stated) or share >= 0.5:
-        yield _broken(best, made, evidence)
+    told = _of_equal_prompts(candidates, made, evidence) or _of_recipe(best, share, made, evidence)
+    if told is not None:
+        yield told
         return
     for recipe in USUAL:
         if (explanation := _explanation(recipe, made, stated.weights is not None)) is not None:
@@ -440,6 +438,13 @@ def _by_prompt(batch: TrainedBatch, evidence: PipelineEvidence) -> Ints:
         key = number if prompt is None else str(prompt)
         merged[batch.group == number] = numbers.setdefault(key, len(numbers))
     return merged
+
+
+def _of_recipe(
+    recipe: AdvantageRecipe, share: float, made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Finding | None:
+    """What is wrong of the recipe that is stated, or that fits half of the rows; None for any other."""
+    return _broken(recipe, made, evidence) if recipes.states(evidence.stated) or share >= 0.5 else None
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:

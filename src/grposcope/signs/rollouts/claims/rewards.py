@@ -78,11 +78,11 @@ def _no_numbers(evidence: PipelineEvidence) -> Iterator[Finding]:
         first = evidence.rows[int(np.flatnonzero(lost)[0])]
         yield exact(
             "non-finite", True,
-            f"the reward of {int(lost.sum()):,} of {len(lost):,} rollouts is no number, and {visible(name, 40)} is none"
+            f"the reward of {int(lost.sum()):,} of {len(lost):,} rollouts is NaN, and {visible(name, 40)} is NaN"
             f" in exactly these; the first is {first.where}",
             held="", brief=f"rewards lost with {visible(name, 40)}", onset=first.step,
             effect="Their groups have no advantages, or NaN ones, which make every weight NaN.",
-            remedy=f"Keep {visible(name, 40)} out of the sum where it is no number, or has the weight 0 (0 × NaN is "
+            remedy=f"Keep {visible(name, 40)} out of the sum where it is NaN, or has the weight 0 (0 × NaN is "
             "NaN), and let it return a number, or None where it does not apply.",
         )  # fmt: skip
         return
