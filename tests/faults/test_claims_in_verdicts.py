@@ -154,3 +154,26 @@ def test_rollouts_of_texts_and_rewards_alone_are_not_asked(tmp_path: Path) -> No
     rows = [{name: row[name] for name in names} for row in pipelines.with_fault(pipeline, pipelines.mixed_groups)]
     run = run_of(tmp_path / "rollouts.jsonl", pipeline, rows)
     assert judge_claims.with_rollouts(run, ()) == ()
+
+
+def test_a_number_that_is_none_where_the_reward_is_none_is_named(tmp_path: Path) -> None:
+    """As in verifiers #1546: a metric of weight 0 that is NaN takes the reward with it; files as verifiers has them."""
+    path = tmp_path / "results.jsonl"
+
+    def written(lost: float, other: float) -> Run:
+        rows = [
+            {
+                "step": 1 + k // 16, "example_id": k // 4, "prompt": f"What is {k // 4} + 1?", "completion": f"{k % 3}",
+                "answer": str(k // 4 + 1), "reward": lost if k % 5 == 0 else float(k % 2), "right": float(k % 2),
+                "latency": lost if k % 5 == 0 else 0.25, "turns": other if k % 7 == 0 else 2.0,
+            }
+            for k in range(96)
+        ]  # fmt: skip
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return read(path)
+
+    (found,) = judge_claims.with_rollouts(written(float("nan"), float("nan")), ())
+    assert found.fault == "non-finite"
+    assert "the reward of 20 of 96 rollouts is NaN, and latency is NaN in exactly these" in found.because
+    assert found.remedy.startswith("keep latency out of the sum")
+    assert judge_claims.with_rollouts(written(0.0, float("nan")), ()) == ()

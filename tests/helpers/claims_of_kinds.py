@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import statistics
 from collections.abc import Sequence
@@ -115,7 +116,15 @@ def drawn(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [max(raw.values("epoch"))], 2)
 
 
+def before_infinity(raw: RawLog, match: re.Match[str]) -> str:
+    """ "V nats at most in the N rows before" the KL was infinite."""
+    column = [value for _, value in raw.columns[raw.names["kl"]]]
+    place = next(k for k, value in enumerate(column) if value in (math.inf, -math.inf))
+    return any_of(match["v"], [max(column[place - int(match["n"]) : place])], 3)
+
+
 OF_KINDS: Sequence[tuple[str, Check]] = (
+    (rf"and was (?P<v>{V}) nats at most in the (?P<n>\d+) rows before", before_infinity),
     (
         rf"(?:the )?{NAME} is (?P<v>{V}) × (?P<x>{NAME}) but for noise(?:, which (?P<n>\d+) rows show)?"
         r"(?:, where 0\.001 to 0\.04 is usual)?",
@@ -163,6 +172,7 @@ OF_KINDS: Sequence[tuple[str, Check]] = (
 KINDS_CONSTANTS: Sequence[tuple[str, str]] = (
     (r"gradient norm from that step on over that before it: [\d.]+|size of the loss likewise: [\d.]+", "told before"),
     (r"\(counts from 2\.5\)", "a limit of a rule"),
+    (r"\(0 × NaN is NaN as a value and 0 as a gradient\)", "arithmetic"),
     (r"warm-up of 10 to 50 steps|temperature above 1;|which ends at 65,504", "words of advice"),
     (r"rows with a number: 0|largest less least: 0|largest less least reward: [\d.]+", "what makes it so"),
 )

@@ -93,6 +93,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "indivisible gpus": Example({ROLLOUT + "tensor_model_parallel_size": 3},
                                     {ROLLOUT + "tensor_model_parallel_size": 4}, VERL),
         "update not applied": Example({}, {}, more={"script": {"frozen adapters": 4}}, mended={}),
+        "wrong old log-probabilities": Example({}, {"disable_dropout": True}, more={"script": {"adapter dropout": 4}}),
         "setting not in force": Example({}, {}, more={"script": {"unsloth": 1, "rollout_func": 9}},
                                         mended={"script": {"rollout_func": 9}}),
         "wrong divisor": Example({"normalize_advantages": True, "context_parallel_size": 2},

@@ -84,7 +84,7 @@ def with_rollouts(run: Run, findings: Sequence[Finding]) -> tuple[Finding, ...]:
 def _broken(run: Run) -> tuple[Finding, ...]:
     """What rollouts show of a pipeline without any chance, the first of each fault."""
     first = sample.recorded(run, 1)
-    if not any(_says_more(row) for row in first) or run.meta.engine == "prime-rl":
+    if not (any(map(_says_more, first)) or _has_lost_rewards(first)) or run.meta.engine == "prime-rl":
         return ()
     tokens_of_one = sum(_tokens(row) for row in first) // len(first)
     rows = sample.recorded(run, min(MOST, TOKENS // max(tokens_of_one, 1)))
@@ -112,6 +112,12 @@ def _in_words(own: Finding) -> Finding:
     """The finding of a claim as a log has it: remedy and effect as clauses, and its fault for the first line."""
     clauses = {name: text[:1].lower() + text[1:].rstrip(".") for name, text in vars(own).items() if name in _CLAUSES}
     return replace(own, brief="", **clauses)
+
+
+def _has_lost_rewards(rows: Sequence[Rollout]) -> bool:
+    """Whether some rewards of a step are no number beside others that are."""
+    lost = [math.isnan(row.reward) for row in rows]
+    return any(lost) and not all(lost)
 
 
 def _says_more(row: Rollout) -> bool:

@@ -22,6 +22,7 @@ from grposcope.signs import onset, run_outcome
 from grposcope.signs.mismatch import straight, two_levels
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, early_level, late_level, went
+from grposcope.signs.thresholds import RISES
 
 UNCALLED = "no calls"
 """The fault of a policy that has tools and calls none."""
@@ -47,6 +48,9 @@ FULL = 0.9
 ROOM = 0.7
 """The same ratio at first, below which the limit was not reached."""
 
+WITH_CALLS = 0.9
+"""Correlation of calls and a cost over the rows from which on the cost is that of calls."""
+
 FAILING = 0.25
 """Share of tool calls that fail above which, where it has doubled, tools are failing."""
 
@@ -60,8 +64,31 @@ SOME = 0.02
 """Share of failed rollouts, in the worst tenth of the rows, below which nothing can be said of them."""
 
 
-FOLLOWS = ("starved", "saturated", "constant reward", "empty steps", "reward decline", "length", "held-out decline")
+FOLLOWS = (
+    "starved", "saturated", "constant reward", "empty steps", "reward decline", "length", "held-out decline",
+    "dead after a fall",
+)  # fmt: skip
 """What follows where the policy no longer calls: rollouts are alike, short, and paid less."""
+
+
+OF_A_COST = (
+    "go back to before the fall, and let giving up earn no more than trying: {cost} is less of a cost the less is "
+    "tried, so charge a rollout that tries nothing what the most calls cost, or take that cost away until calls pay by "
+    "themselves"
+)
+"""What to do where a part of the reward that is a cost shrinks with the calls."""
+
+
+def _cost_of_calls(quantities: Quantities, series: MetricSeries) -> str:
+    """The part of the reward that is 0 or less in every row, and shrinks in step with calls or turns; empty without."""
+    for name, component in quantities.components().items():
+        steps, cost, calls = _together(component, series)
+        if len(steps) < SHORT or cost.max() > 0 or not np.ptp(cost) > 0 or not np.ptp(calls) > 0:
+            continue
+        shrinks = component.change(EARLY, LATE).p_up < RISES
+        if shrinks and float(np.corrcoef(calls, cost)[0, 1]) < -WITH_CALLS:
+            return name
+    return ""
 
 
 def _beyond_first(series: MetricSeries) -> MetricSeries:
@@ -93,10 +120,13 @@ def collapse(quantities: Quantities) -> Finding:
                 continue
             said = series.level(part).value, series.level(LATE).value
             a, b = apart(*said)
+            cost = _cost_of_calls(quantities, series)
+            beside = f", and {cost} {went(quantities.components()[cost])}" if cost else ""
             tests.append(
                 measured(
                     beyond.change(part, LATE, ratio=COLLAPSED).p_down,
-                    f"the policy went from {a} to {b} {_counted(quantities, name)}{_beside_reward(quantities)}",
+                    f"the policy went from {a} to {b} {_counted(quantities, name)}{_beside_reward(quantities)}{beside}",
+                    remedy=OF_A_COST.format(cost=cost) if cost else "",
                     brief=quantities.went(name, *said),
                     begins=partial(onset.since, beyond, -1),
                     explains=FOLLOWS,

@@ -448,3 +448,20 @@ def test_a_text_without_end_is_no_script(text: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no command that ends; give the script that starts the run"):
         shell_script.read(tmp_path / "run.sh", text)
     assert time.process_time() - began < 10
+
+
+@pytest.mark.parametrize(("dropout", "told"), [("0.1", True), ("0.0", False), ("p", False)])
+def test_dropout_of_adapters_is_read_off_a_script(tmp_path: Path, dropout: str, told: bool) -> None:
+    """As in TRL #3234: of the LoraConfig beside the settings, where it is a number."""
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT.replace("LoraConfig()", f"LoraConfig(r=8, lora_dropout={dropout})"))
+    settings = read(path)
+    assert ("adapter dropout" in (settings.script or {})) == told
+
+
+def test_settings_of_mlx_lm_lora_are_not_those_of_trl(tmp_path: Path) -> None:
+    """It shares names with TRL, and its adapters' rate is no rate of all weights."""
+    path = tmp_path / "config.yaml"
+    path.write_text("train_mode: grpo\ntrain_type: lora\niters: 600\ngroup_size: 4\nmax_completion_length: 512\n")
+    with pytest.raises(UserError, match="holds no settings of a known trainer"):
+        read(path)

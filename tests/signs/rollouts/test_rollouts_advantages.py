@@ -288,3 +288,56 @@ def test_advantages_that_are_standardized_twice() -> None:
     assert (told.fault, told.present) == ("scaled by a factor", True)
     assert "by another number in each step" in told.because
     assert "once" not in told.because + told.remedy
+
+
+def test_the_best_of_a_group_alone() -> None:
+    """As in EasyR1 #585: pass@k gives the best its distance to the second; there all others kept their rewards."""
+
+    def rows(others: Callable[[float], float]) -> Rows:
+        made, random = [], np.random.default_rng(0)
+        for group in range(12):
+            rewards = np.round(random.beta(1, 2, 8), 3)
+            first, second = np.sort(rewards)[[-1, -2]]
+            gained = (first - second) / (rewards.std(ddof=1) + 1e-6)
+            made += [
+                {"step": 1 + group // 6, "group": f"g{group}", "reward": float(reward),
+                 "advantage": float(gained) if reward == first else others(float(reward))}
+                for reward in rewards
+            ]  # fmt: skip
+        return made
+
+    stated = {"algorithm.adv_estimator": "grpo_passk"}
+    assert pipelines.judged(rows(lambda reward: 0.0), stated)["advantages"].status == "holds"
+    (told, *_) = pipelines.judged(rows(lambda reward: reward), stated)["advantages"].told
+    assert (told.fault, told.present) == ("wrong baseline", True)
+    assert "84 of 96 advantages are not (r − second best of the group" in told.because
+    assert "they are r for others than the best of their group" in told.because
+
+
+def test_a_prompt_that_is_drawn_twice_in_a_step() -> None:
+    """As in NeMo-RL #3882: groups are formed by the tokens of the prompt, so that its two draws are one group."""
+
+    def rows(by_draw: bool) -> Rows:
+        made: Rows = []
+        random = np.random.default_rng(1)
+        for step in range(1, 7):
+            drawn = [(group, group % 5) for group in range(6)]  # the first prompt comes again
+            rewards = {
+                group: random.permutation([1.0] * (1 + group % 4) + [0.0] * (7 - group % 4)) for group, _ in drawn
+            }
+            for group, prompt in drawn:
+                own = [group] if by_draw else [other for other, same in drawn if same == prompt]
+                pool = np.concatenate([rewards[other] for other in own])
+                made += [
+                    {"step": step, "group": f"{step}-{group}", "prompt_ids": [step, prompt, 7],
+                     "reward": float(reward), "advantage": float((reward - pool.mean()) / (pool.std(ddof=1) + 1e-6))}
+                    for reward in rewards[group]
+                ]  # fmt: skip
+        return made
+
+    assert pipelines.judged(rows(by_draw=True), {})["advantages"].status != "broken"
+    for settings in ({}, {"algorithm.adv_estimator": "grpo"}):
+        (told, *_) = pipelines.judged(rows(by_draw=False), settings)["advantages"].told
+        assert (told.fault, told.brief, told.grade) == ("wrong baseline", "equal prompts are one group", "warning")
+        assert "96 of 288 advantages are" in told.because
+        assert "6 groups have the prompt of another group of their step" in told.because

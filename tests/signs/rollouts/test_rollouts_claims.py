@@ -309,3 +309,37 @@ def test_the_prompt_of_a_group_is_what_its_trajectories_begin_with() -> None:
     assert not told(plain, plain, rollout([1, 2, 7, 9], turn=1), rewritten)
     assert told(plain, rollout([1, 3]))
     assert told(plain, replace(rewritten, continuations=(rollout([5, 2]),)))
+
+
+def _of_three_turns(behind: tuple[int, ...], trained: int, lengths: int = 3) -> list[dict[str, Any]]:
+    """Rollouts of three turns that each end with id 2, before `behind` and ids of an environment, whose mask alone
+    says which tokens the policy wrote; trained: mask of the tokens behind an end, lengths: of the turns."""
+    random = np.random.default_rng(3)
+    rows = []
+    for place in range(32):
+        ids: list[int] = []
+        mask: list[int] = []
+        for turn in range(3):
+            own = [*(int(x) for x in random.integers(10, 99, 6 + place % lengths)), 2]
+            between = [int(x) for x in random.integers(10, 99, 5)] if turn < 2 else []
+            ids += [*own, *(behind if turn < 2 else ()), *between]
+            mask += [1] * len(own) + [trained] * (len(behind) if turn < 2 else 0) + [0] * len(between)
+        rows.append({"step": 1, "prompt": f"p{place // 4}", "prompt_ids": [1, place // 4], "completion_ids": ids,
+                     "mask": mask, "reward": float(place % 2)})  # fmt: skip
+    return rows
+
+
+@pytest.mark.parametrize("behind", [(), (7,), (7, 8)])
+def test_turns_that_end_alike_are_no_padding(behind: tuple[int, ...]) -> None:
+    """Each turn ends with the token that ends the completion: what is trained on behind the first is the next turn."""
+    for lengths in (1, 3):
+        assert pipelines.judged(_of_three_turns(behind, 0, lengths), {})["tokens"].status != "broken"
+
+
+def test_a_template_behind_each_turn_is_trained_on() -> None:
+    """The newline behind the end of a turn has a mask of one (codescout #60)."""
+    result = pipelines.judged(_of_three_turns((7,), 1), {})["tokens"]
+    assert (result.status, result.told[0].brief) == ("broken", "template trained on")
+    assert (
+        "32 of 32 rollouts train on the same tokens behind the end of every turn but the last" in result.told[0].because
+    )

@@ -13,12 +13,14 @@ What it does to the gradient
     Rollouts without calls are all alike: what a call would have paid is never seen again, so that training cannot
     find the way back by itself.
 What to do
-    Go back to before the fall. Fine-tune on traces with calls first, until calls pay; give calls no cost of their
-    own at first; check that the loss does not divide by the tokens or turns of each rollout.
+    Go back to before the fall. Fine-tune on traces with calls first, until calls pay, or pay a little for a call; give
+    calls no cost of their own at first, and let giving up earn no more than trying; check that the loss does not
+    divide by the tokens or turns of each rollout.
 What decides
     E[reward | turns] among the rollouts before the fall: whether rollouts with calls were paid more.
 Sources
     agent-lightning #489: https://github.com/microsoft/agent-lightning/issues/489
+    verl #1569, a tool that is passed over: https://github.com/verl-project/verl/issues/1569
     verl #5375: https://github.com/verl-project/verl/issues/5375
 """
 
@@ -62,8 +64,8 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
 FAULT = Fault(
     name="collapsed calls",
     rank=130,
-    remedy="go back to before the fall, and fine-tune on traces with calls first; check whether rollouts with calls "
-    "were paid more, and whether the loss divides by the tokens or turns of each rollout",
+    remedy="go back to before the fall, and fine-tune on traces with calls first, or pay a little for a call; check "
+    "whether rollouts with calls were paid more, and whether the loss divides by the tokens or turns of each rollout",
     effect="what a call would have paid is no longer seen",
     beside="warning",
     log=COLLAPSE,

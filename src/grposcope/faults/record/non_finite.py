@@ -21,6 +21,9 @@ Sources
     NeMo-RL #1885, log-probabilities of the sampler: https://github.com/NVIDIA-NeMo/RL/pull/1885
     verl #721, old log-probabilities, then "!!!!": https://github.com/verl-project/verl/issues/721
     TTRL #33, in every row: https://github.com/PRIME-RL/TTRL/issues/33
+    SkyRL #1633, the logged value alone: https://github.com/NovaSky-AI/SkyRL/issues/1633
+    TRL #3015, exp of the KL: https://github.com/huggingface/trl/issues/3015
+    verifiers #1546, a metric of weight 0: https://github.com/PrimeIntellect-ai/verifiers/pull/1546
     open-r1 #704: https://github.com/huggingface/open-r1/issues/704
     ms-swift #3136: https://github.com/modelscope/ms-swift/issues/3136
     ms-swift #4465: https://github.com/modelscope/ms-swift/issues/4465
@@ -47,9 +50,10 @@ from grposcope.core.not_finite import (
     is_written_null,
     not_finite,
 )
+from grposcope.core.text import number
 from grposcope.signs import run_outcome
 from grposcope.signs.quantities import MetricSeries, Quantities
-from grposcope.signs.rollouts.claims import gradient
+from grposcope.signs.rollouts.claims import gradient, rewards
 
 LASTING = 3
 """Rows up to the end in which KL, entropy and the like are not finite, from which on they are lost for good."""
@@ -82,6 +86,25 @@ OF_NO_TOKEN = (
     "not lost"
 )
 """What to do where only what is measured beside the update is not finite, in some rows."""
+
+OF_LOGGED_VALUE = (
+    "weights and rate need no change: the gradient norm of the same rows is finite, and so are later rows, so that the "
+    "logged value was lost and the weights were not, as by a term that is multiplied by its mask where a "
+    "log-probability outside it is none (0 × NaN is NaN as a value and 0 as a gradient): select by the mask (where, "
+    "masked_fill) before the sum, or take a newer version"
+)
+"""What to do where the loss is not finite in some rows and its gradient is."""
+
+OF_OVERFLOW = (
+    "the KL is infinite in the row that lost the update, and was {before} at most in the {rows} before: its estimate "
+    "(k3) takes exp of the distance to the reference, which overflows where single tokens lie far from it. Go back to "
+    "a checkpoint from before it grew, and lower the learning rate; bound that distance before exp, and skip updates "
+    "whose gradient norm is not finite"
+)
+"""What to do where the KL was infinite, and not NaN, first: {before} is its largest value of {rows} before."""
+
+BEFORE = 20
+"""Rows before an infinite KL whose largest value is told."""
 
 OF_SAMPLER = (
     "the comparison with the sampler is not finite in the same row, and later rows are finite, so that the weights "
@@ -172,11 +195,30 @@ def _remedy(table: Mapping[str, Floats], found: Mapping[str, Bools], first: Mapp
     lasts = any(_lasts(name, found[name], table[name]) for name in found)
     if not lasts and _of_sampler(table, row):
         return OF_SAMPLER
+    if at_first & set(UPDATE) and (told := _overflow(table, row)):
+        return told
     if lasts and at_first & set(MEASURED) and _is_lost(table, found, row):
         return OF_LOG_PROBABILITIES
     if at_first == {"grad_norm"} and _is_finite(table, VARIANTS["loss"], row):
         return OF_BACKWARD + (LASTS if lasts else PASSED)
-    return OF_NO_TOKEN if _of_no_token(table, found) else ""
+    if not _is_passed(table, found):
+        return ""
+    if set(found) <= set(MEASURED):
+        return OF_NO_TOKEN
+    return OF_LOGGED_VALUE if set(found) <= {*VARIANTS["loss"], *MEASURED} else ""
+
+
+def _overflow(table: Mapping[str, Floats], row: int) -> str:
+    """What to do where the KL to the reference is infinite in this row and finite in each of BEFORE rows before; empty
+    where it is not so."""
+    for name in VARIANTS["kl"]:
+        column = table.get(name)
+        if column is None or row < BEFORE or not np.isinf(column[row]):
+            continue
+        before = column[row - BEFORE : row]
+        if np.isfinite(before).all():
+            return OF_OVERFLOW.format(before=f"{number(float(before.max()))} nats", rows=_rows(BEFORE))
+    return ""
 
 
 def _is_lost(table: Mapping[str, Floats], found: Mapping[str, Bools], row: int) -> bool:
@@ -198,14 +240,11 @@ def _is_finite(table: Mapping[str, Floats], names: Sequence[str], row: int) -> b
     return any(name in table and bool(np.isfinite(table[name][row])) for name in names)
 
 
-def _of_no_token(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:
-    """Whether only KL, entropy and the like were lost, not up to the end, and the gradient norm of their rows is
-    finite."""
-    if not set(found) <= set(MEASURED) or not _ended(table, found):
-        return False
-    rows = np.any(list(found.values()), axis=0)
+def _is_passed(table: Mapping[str, Floats], found: Mapping[str, Bools]) -> bool:
+    """Whether what was lost is finite again at the end, and the gradient norm of the rows that lost it is."""
     norms = table.get("grad_norm")
-    return norms is not None and bool(np.isfinite(norms[rows]).all())
+    rows = np.any(list(found.values()), axis=0)
+    return norms is not None and _ended(table, found) and bool(np.isfinite(norms[rows]).all())
 
 
 def _at_once(first: Mapping[str, int]) -> bool:
@@ -257,5 +296,5 @@ FAULT = Fault(
         statistic="infinite values, and NaN where a number is expected",
         threshold="one is enough",
     ),
-    rollouts=(gradient.PROOF,),
+    rollouts=(gradient.PROOF, rewards.PROOF),
 )

@@ -18,6 +18,7 @@ What decides
     that earn most.
 Sources
     arXiv:2606.30789: the proxy's fixed point drifts from the true one
+    verl #5038, a limit of length: https://github.com/verl-project/verl/issues/5038
     method of this project
 """
 
@@ -59,6 +60,17 @@ BY_HEART = (
 )
 """What to do where the training problems were drawn often enough to be learned by heart."""
 
+CUT, FEWER, MOST = 0.2, 0.1, 0.8
+"""Share of cut completions at first, and its fall, from which on finishing within the limit is looked at; share of the
+reward's gain that it makes, above which it is what was learned."""
+
+OF_THE_LIMIT = (
+    "go back to the checkpoint of the best evaluation, and raise the limit of length, to what the evaluation allows: "
+    "what is paid is to finish within it. Judge by the reward of completions that finish, and leave cut ones out of "
+    "the loss where the limit cannot be raised"
+)
+"""What to do where the reward rose because fewer completions are cut."""
+
 SAME = 5
 """Evaluations from which a score that is the same in all of them is no chance."""
 
@@ -97,6 +109,9 @@ def check(quantities: Quantities) -> Finding:
         because = f"{least.because}; {drawn}, which may be enough to learn them by heart"
         return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing,
                        begins=None, explains=("entropy collapse", "saturated"))  # fmt: skip
+    elif scores and not named and (finished := _fewer_are_cut(quantities, reward)):
+        return replace(least, fault="held-out decline", because=f"{least.because}; {finished}", remedy=OF_THE_LIMIT,
+                       missing=missing)  # fmt: skip
     unlike = [heldout.title for heldout in scores if heldout.follows is None]
     if unlike and least.p >= GOES_ON:
         note = (
@@ -105,6 +120,34 @@ def check(quantities: Quantities) -> Finding:
         )
         return replace(least, because=f"{least.because}; {note}", missing=missing)
     return replace(least, missing=missing)
+
+
+def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
+    """That MOST of the reward's gain is what fewer cut completions make of it, were these paid 0, as a clause; empty
+    where not. For rewards from 0 to 1 alone."""
+    cut = quantities.get("truncated")
+    if cut is None or reward.values.min() < 0 or reward.values.max() > 1:
+        return ""
+    cut_first, cut_last, first, last = (
+        float(edge.mean())
+        for series in (cut, reward)
+        for edge in (series.values[: _width(series)], series.values[-_width(series) :])
+    )
+    fewer = cut_first - cut_last
+    if not CUT <= cut_first < 1 or fewer < FEWER or _change_since(cut, 0.0).p_down >= SURE:
+        return ""
+    makes = fewer * first / (1 - cut_first)
+    if makes < MOST * (last - first):
+        return ""
+    return (
+        f"cut completions went from {cut_first:.0%} to {cut_last:.0%}, which alone makes {number(makes)} of reward if "
+        "cut ones earn nothing and finished ones what they did at first: what rose then is the share that finishes"
+    )
+
+
+def _width(series: MetricSeries) -> int:
+    """Rows of either end that are averaged."""
+    return max(round(EDGE * len(series)), 1)
 
 
 def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:

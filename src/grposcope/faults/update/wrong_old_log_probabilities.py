@@ -11,12 +11,34 @@ What to do
 What decides
     Both log-probabilities of one batch at its first update: grposcope verify FOLDER.
 Sources
+    TRL #3234, disable_dropout: https://github.com/huggingface/trl/pull/3234
     method of this project"""
 
 from __future__ import annotations
 
-from grposcope.core.fault import Fault
+from collections.abc import Iterator
+
+from grposcope.core.fault import Fault, SettingsCheck
+from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.settings import Settings
+from grposcope.faults.known_task import Known
 from grposcope.signs.rollouts.claims import first_update, weights
+
+
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
+    """Adapters with dropout, which is active while the loss scores what was sampled without it."""
+    line = (config.script or {}).get("adapter dropout")
+    if line is None or config.get("disable_dropout"):
+        return
+    drawn = ", which vLLM left in when it drew them" if config.get("use_vllm") else ""
+    because = (
+        "lora_dropout is above 0 and disable_dropout is not set: the loss scores completions with a random part of the "
+        f"adapters' inputs left out{drawn}, another part in each pass, so that ratios and KL have noise of their own"
+    )
+    remedy = "set lora_dropout=0, or disable_dropout=True (TRL)"
+    yield fact(True, because, (Sign("lora_dropout", where=f"line {line}"),), grade="note",
+               brief="adapters are scored with dropout", remedy=remedy)  # fmt: skip
+
 
 FAULT = Fault(
     name="wrong old log-probabilities",
@@ -24,4 +46,12 @@ FAULT = Fault(
     remedy="compute old and current log-probabilities with the same weights, in float32 and with dropout off",
     beside="warning",
     rollouts=(first_update.PROOF, weights.PROOF),
+    settings=SettingsCheck(
+        "wrong old log-probabilities",
+        _settings,
+        (),
+        "dropout of adapters that is active in the loss",
+        ("note",),
+        scripts=("trl",),
+    ),
 )

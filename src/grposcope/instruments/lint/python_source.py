@@ -151,8 +151,8 @@ def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[_PythonSet
 
 def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int]:
     """What a script has beside its settings -> its line: "unsloth", imported; "env_mask", a key of what its rollouts
-    return; arguments of its trainer, of _OF_ROLLOUTS; and "frozen adapters" or
-    "trained adapters", loaded as the model of the trainer."""
+    return; arguments of its trainer, of _OF_ROLLOUTS; "frozen adapters" or "trained adapters", loaded as the model of
+    the trainer; and "adapter dropout", of a LoraConfig."""
     keywords = {keyword.arg: keyword.value for keyword in trainer.keywords}
     told = {name: keywords[name].lineno for name in _OF_ROLLOUTS
             if name in keywords and not _is_none(keywords[name])}  # fmt: skip
@@ -163,6 +163,7 @@ def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int
                 told.setdefault("unsloth", node.lineno)
         elif isinstance(node, ast.Constant) and node.value == "env_mask":
             told.setdefault("env_mask", node.lineno)
+    told |= _dropout_of_adapters(tree)
     model = keywords.get("model", trainer.args[0] if trainer.args else None)
     loaded = _loaded_adapters(tree, model)
     if loaded is not None and not called & _THAWS and _is_none(keywords.get("peft_config")) and not _sets_grad(tree):
@@ -190,6 +191,20 @@ def _sets_grad(tree: ast.AST) -> bool:
     """Whether something says by hand which parameters are trained."""
     return any(isinstance(n, ast.Attribute) and n.attr == "requires_grad" and isinstance(n.ctx, ast.Store)
                for n in ast.walk(tree))  # fmt: skip
+
+
+def _dropout_of_adapters(tree: ast.AST) -> dict[str, int]:
+    """The first line with a dropout above 0 of a LoraConfig, as _beside has it; empty without one."""
+    made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "LoraConfig"]
+    given = [keyword for node in made for keyword in node.keywords if keyword.arg == "lora_dropout"]
+    lines = [keyword.value.lineno for keyword in given if _is_above_0(keyword)]
+    return {"adapter dropout": min(lines)} if lines else {}
+
+
+def _is_above_0(keyword: ast.keyword) -> bool:
+    """Whether the value of an argument is a number above 0."""
+    number = keyword.value.value if isinstance(keyword.value, ast.Constant) else None
+    return isinstance(number, int | float) and number > 0
 
 
 def _is_none(node: ast.expr | None) -> bool:

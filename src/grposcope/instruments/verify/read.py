@@ -160,10 +160,12 @@ def rows(path: Path) -> tuple[Rollout, ...]:
 
 
 def _with_rewards(rollouts: Sequence[Rollout], said: Stated) -> tuple[Rollout, ...]:
-    """The rows with the weighted sum of their functions as the reward where they have none and the weights are known.
+    """The rows with the weighted sum of their functions as the reward where none has one and the weights are known.
 
     A function without a value counts nothing, as in TRL; the sum is NaN where none has one.
     """
+    if not all(math.isnan(row.reward) for row in rollouts):
+        return tuple(rollouts)
     return tuple(
         replace(row, reward=_total(row.rewards, said.weights)) if math.isnan(row.reward) and row.rewards else row
         for row in rollouts

@@ -300,8 +300,13 @@ def _of_texts(row: Mapping[str, Any], where: str, step: int | None) -> Rollout:
         reward=number(row["reward"], "reward", where),
         failed=str(kind) if kind else "",
         stop=_stop(row, str(kind or "")),
-        columns={"answer": row["answer"]} if row.get("answer") else {},
+        columns={name: value for name, value in row.items() if _is_further(name, value)},
     )
+
+
+def _is_further(name: str, value: Any) -> bool:
+    """Whether a value is the answer, or a number beside the reward, as verifiers writes its metrics up to 0.1."""
+    return bool(value) if name == "answer" else isinstance(value, int | float) and name not in ("reward", "example_id")
 
 
 def _text(value: Any, what: str, where: str) -> Any:

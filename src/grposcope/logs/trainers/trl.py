@@ -319,7 +319,6 @@ _SIZES_OF_OTHERS = frozenset({
     "rollouts_per_prompt", "num_rollouts",
 })  # fmt: skip
 """What other programs call the rollouts of a prompt, which TRL's files say as num_generations."""
-
 TRL = Trainer(
     name="trl",
     title="TRL",

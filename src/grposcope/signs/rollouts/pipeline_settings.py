@@ -54,6 +54,7 @@ def comparison(advantage: str) -> dict[str, Any]:
 VERL = {
     "grpo": _Shape("mean", "group", 1, 1e-6),
     "rloo": _Shape("leave-one-out", "none"),
+    "grpo_passk": _Shape("second", "group", 1, 1e-6),
     "reinforce_plus_plus": _Shape("batch", "batch", 1, 1e-8),
 }
 """`algorithm.adv_estimator` of verl -> its shape."""
@@ -88,7 +89,8 @@ NAMES = frozenset(
 
 _WHOLE = ("group", "top_k", "limit", "iterations", "accumulation", "ddof", "pad", "warmup", "updates")
 _REAL = ("temperature", "top_p", "learning_rate", "kl", "epsilon", "clip", "beta2")
-_WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch"), "scale": ("group", "batch", "mean", "each", "none")}
+_WORDS = {"baseline": ("mean", "leave-one-out", "none", "batch", "second"),
+          "scale": ("group", "batch", "mean", "each", "none")}  # fmt: skip
 
 
 def of_run(run: Run) -> Stated:

@@ -1,10 +1,11 @@
 """Advantages from rewards and groups, by every recipe that trainers are known to use, in NumPy.
 
 A = (r − baseline) / (scale + ε). The baseline is the mean of the group, that of the others of the group
-(leave-one-out), that of all (batch), or 0. The scale is the standard deviation of the group or of all, with ddof 0 or
-1, the mean of the group's rewards (MaxRL), or 1. With "each" every function is standardised in its group, and their
-weighted sum over all (GDPO, TRL's normalize_then_sum). A group of equal rewards has advantages of 0 (of the group
-baselines). Rewards of NaN leave their group.
+(leave-one-out), that of all (batch), for the best rollout alone the second best reward (second: pass@k,
+arXiv:2503.19595), or 0. The scale is the standard deviation of the group or of all, with ddof 0 or 1, the mean of the
+group's rewards (MaxRL), or 1. With "each" every function is standardised in its group, and their weighted sum over all
+(GDPO, TRL's normalize_then_sum). A group of equal rewards has advantages of 0 (of the group baselines). Rewards of NaN
+leave their group.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class AdvantageRecipe:
     def __str__(self) -> str:
         baseline = {
             "mean": "(r − group mean)", "leave-one-out": "(r − mean of the others in the group)", "none": "r",
-            "batch": "(r − mean of the batch)",
+            "batch": "(r − mean of the batch)", "second": "(r − second best of the group, 0 for all but the best)",
         }[self.baseline]  # fmt: skip
         if self.scale == "none":
             return baseline.strip("()")
@@ -104,10 +105,23 @@ def _top(
         return values, np.zeros(len(values))
     if baseline == "batch":
         return values - values[there].mean() if there.any() else values, np.ones(len(values))
+    if baseline == "second":
+        return _of_the_best(values, there, group), np.ones(len(values))
     centred = values - mean[group]
     if baseline == "leave-one-out":
         centred = centred * (count / np.maximum(count - 1, 1))[group]
     return centred, (count > 1)[group].astype(np.float64)
+
+
+def _of_the_best(values: Floats, there: Bools, group: Ints) -> Floats:
+    """The best reward of each group less the second best, in the row of the best alone (N,)."""
+    order = np.lexsort((np.where(there, -values, np.inf), group))
+    first = np.flatnonzero(np.diff(group[order], prepend=-1))
+    gained = np.zeros(len(values))
+    last = np.append(first[1:], len(order)) - 1
+    second = np.minimum(first + 1, last)
+    gained[order[first]] = values[order[first]] - values[order[second]]
+    return gained
 
 
 def _scale(
@@ -156,6 +170,9 @@ def _made() -> Iterator[AdvantageRecipe]:
             for epsilon in (1e-4, 1e-6, 1e-8, 1e-9, 0.0, 1e-5):
                 yield AdvantageRecipe(baseline, scale, ddof, epsilon)
     yield AdvantageRecipe("batch", "none")
+    for epsilon in (1e-6, 1e-8, 1e-4):
+        yield AdvantageRecipe("second", "group", 1, epsilon)
+    yield AdvantageRecipe("second", "none")
     for ddof in (1, 0):
         for epsilon in (1e-4, 1e-6, 1e-8):
             yield AdvantageRecipe("mean", "each", ddof, epsilon)

@@ -61,6 +61,9 @@ def faults(recipe: AdvantageRecipe, batch: TrainedBatch) -> Iterator[tuple[str, 
         size = "" if abs(times - 1) < 1e-6 else f"{times:.4g} × "
         said = f"are {size}(r − reward of the first rollout of the group)"
         yield "baseline", said, np.ones(len(right), bool)
+    if recipe.baseline == "second":
+        others = right | (np.abs(batch.advantages - batch.rewards) <= batch.absolute + 1e-6 * np.abs(batch.rewards))
+        yield "baseline", "are r for others than the best of their group, whose advantage is 0 there", _whole(others)
     factor = _factor(batch, expected, tolerance)
     if factor is not None:
         yield "factor", f"are {factor:.4g} times as large", np.ones(len(right), bool)

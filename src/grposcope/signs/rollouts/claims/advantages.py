@@ -136,10 +136,12 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
         yield from _baseline_of_untrained(best, made, evidence)
         yield from recipe_fit.told(best, candidates, made, evidence)
         return
-    wrong = _in_strides(candidates, made, evidence)
-    if wrong is None and (recipes.states(stated) or share >= 0.5):
-        wrong = _broken(best, made, evidence)
-    yield wrong or _of_the_usual(made, evidence)
+    told = (
+        _of_equal_prompts(candidates, made, evidence)
+        or _in_strides(candidates, made, evidence)
+        or _of_recipe(best, share, made, evidence)
+    )
+    yield told or _of_the_usual(made, evidence)
 
 
 _OF_BATCH = ("batch", "each")
@@ -445,6 +447,51 @@ def _fits_in_turn(recipe: AdvantageRecipe, batch: TrainedBatch, size: int) -> bo
     fits = replace(batch, group=np.arange(count) // size).fits(recipe)
     behind = np.arange(count) >= count // size * size
     return bool((fits | (behind & ((batch.advantages == 0) | (batch.advantages == batch.rewards)))).all())
+
+
+def _of_equal_prompts(
+    candidates: Sequence[AdvantageRecipe], made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Finding | None:
+    """That a prompt which was drawn several times in a step is one group: then all advantages are those of a recipe."""
+    merged = [replace(batch, group=_by_prompt(batch, evidence)) for batch in made]
+    if not any(batch.group.max() > other.group.max() for batch, other in zip(made, merged, strict=True)):
+        return None
+    recipe, share = _best(candidates, merged)
+    if share < 1:
+        return None
+    moved = [~batch.fits(recipe) for batch in made]
+    first = next(k for k, rows in enumerate(moved) if rows.any())
+    where = evidence.rows[int(made[first].places[np.flatnonzero(moved[first])[0]])].where
+    drawn = sum(int(batch.group.max() - other.group.max()) for batch, other in zip(made, merged, strict=True))
+    return exact(
+        "wrong baseline", True,
+        f"{sum(int(rows.sum()) for rows in moved):,} of {sum(len(rows) for rows in moved):,} advantages are {recipe} "
+        f"only where groups of equal prompts are one: {drawn:,} groups have the prompt of another group of their step; "
+        f"the first is {where}",
+        held="", brief="equal prompts are one group", onset=made[first].step, grades=("warning", "warning"),
+        effect="Groups are larger than the stated size where a prompt is drawn again, or stands in the data twice: "
+        "their mean and deviation are those of all of its rollouts.",
+        remedy="Form groups by the id of the draw, not by the tokens of the prompt, or draw a prompt once in a step.",
+    )  # fmt: skip
+
+
+def _by_prompt(batch: TrainedBatch, evidence: PipelineEvidence) -> Ints:
+    """The groups (N,) of a batch with those of equal prompts as one; as they are where a prompt is not known."""
+    numbers: dict[object, int] = {}
+    merged = batch.group.copy()
+    for number in range(int(batch.group.max()) + 1):
+        row = evidence.rows[int(batch.places[np.flatnonzero(batch.group == number)[0]])]
+        prompt = row.prompt_ids.tobytes() if row.prompt_ids is not None else row.prompt
+        key = number if prompt is None else str(prompt)
+        merged[batch.group == number] = numbers.setdefault(key, len(numbers))
+    return merged
+
+
+def _of_recipe(
+    recipe: AdvantageRecipe, share: float, made: Sequence[TrainedBatch], evidence: PipelineEvidence
+) -> Finding | None:
+    """What is wrong of the recipe that is stated, or that fits half of the rows; None for any other."""
+    return _broken(recipe, made, evidence) if recipes.states(evidence.stated) or share >= 0.5 else None
 
 
 def _broken(recipe: AdvantageRecipe, made: Sequence[TrainedBatch], evidence: PipelineEvidence) -> Finding:

@@ -15,9 +15,13 @@ from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout, Text
 from grposcope.core.run import Bools, Floats
+from grposcope.core.text import visible
 from grposcope.signs.rollouts import adversarial, coverage
 from grposcope.signs.rollouts.evidence import PipelineEvidence, UnansweredError
 from grposcope.signs.rollouts.findings import exact
+
+LOST = 5
+"""Rollouts without a number as reward from which on what else they lack is looked for."""
 
 
 def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -25,6 +29,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     if not evidence.rows:
         yield cannot_tell("There are no rollouts; write them with their rewards.")
         return
+    yield from _no_numbers(evidence)
     yield from _sums(evidence)
     yield from _failures(evidence)
     yield from _empty(evidence)
@@ -59,6 +64,34 @@ def _sums(evidence: PipelineEvidence) -> Iterator[Finding]:
         "enters with a plus.",
         onset=None if first is None else first.step,
     )  # fmt: skip
+
+
+def _no_numbers(evidence: PipelineEvidence) -> Iterator[Finding]:
+    """A number beside the reward that is none in exactly the rollouts whose reward is none; nothing where no one is."""
+    lost = np.array([np.isnan(row.reward) for row in evidence.rows])
+    if lost.all() or lost.sum() < LOST:
+        return
+    for name in dict.fromkeys(name for row in evidence.rows for name in (*row.rewards, *row.columns)):
+        values = np.array([_value(row, name) for row in evidence.rows])
+        if np.isinf(values).any() or not np.array_equal(np.isnan(values), lost):
+            continue
+        first = evidence.rows[int(np.flatnonzero(lost)[0])]
+        yield exact(
+            "non-finite", True,
+            f"the reward of {int(lost.sum()):,} of {len(lost):,} rollouts is NaN, and {visible(name, 40)} is NaN"
+            f" in exactly these; the first is {first.where}",
+            held="", brief=f"rewards lost with {visible(name, 40)}", onset=first.step,
+            effect="Their groups have no advantages, or NaN ones, which make every weight NaN.",
+            remedy=f"Keep {visible(name, 40)} out of the sum where it is NaN, or has the weight 0 (0 × NaN is "
+            "NaN), and let it return a number, or None where it does not apply.",
+        )  # fmt: skip
+        return
+
+
+def _value(row: Rollout, name: str) -> float:
+    """A reward or further column of a rollout as a number, ∞ where it is absent or none that could be one."""
+    value = row.rewards.get(name, row.columns.get(name))
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else np.inf
 
 
 def _weights_in_force(rows: Sequence[Rollout], given: Floats) -> str:

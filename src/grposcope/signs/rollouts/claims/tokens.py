@@ -12,7 +12,7 @@ import numpy as np
 from grposcope.core.fault import Proof
 from grposcope.core.finding import Finding, cannot_tell
 from grposcope.core.rollouts import Rollout
-from grposcope.core.run import Bools
+from grposcope.core.run import Bools, Ints
 from grposcope.signs.lost_gradient import UNTRAINED
 from grposcope.signs.rollouts import coverage
 from grposcope.signs.rollouts.claims import turns
@@ -36,6 +36,9 @@ _ENCODE = (
     "Encode text that a chat template has written without special tokens (add_special_tokens=False), or hand ids to "
     "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
 )
+
+_WRITTEN_BY_TEMPLATE = 12
+"""Tokens from the end of a turn on, up to which a template may have written those behind it."""
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
 
@@ -243,6 +246,13 @@ def _at_the_end() -> Iterator[_Kind]:
         "The policy learns to write a superfluous second end token.", "no trained token or no end", no_end,
     )  # fmt: skip
     yield _Kind(
+        "trained beyond the end", "template trained on", lambda one: bool(_inner_runs(one)), _template_trained,
+        "train on the same tokens behind the end of every turn but the last, as a template writes them (a newline)",
+        "no turn is trained on beyond its end",
+        "The policy learns to write what the template writes, and the sampler never draws it there.",
+        "one turn, or turns without an end", "",
+    )  # fmt: skip
+    yield _Kind(
         "trained beyond the end", "padding trained on", lambda one: one.ended is not None and _turns_told(one),
         lambda one: one.ended is not None and bool(one.trained[one.ended + 1 :].any()),
         "train on tokens after their end, such as padding", "no token after the end is trained on",
@@ -297,7 +307,43 @@ def _own_mask(masked: _Masked) -> bool:
 def _turns_told(masked: _Masked) -> bool:
     """Whether it is known which tokens of a completion the policy wrote, should it have several turns."""
     several = isinstance(masked.row.completion, list) and len(masked.row.completion) > 1
+    several = several or _looks_of_several(masked)
     return not _own_mask(masked) and (masked.row.written is not None or not several)
+
+
+def _looks_of_several(masked: _Masked) -> bool:
+    """Whether the mask alone shows several turns: stretches before the last have an end, or there is none at all."""
+    runs, ids, ended = _runs(masked), masked.row.completion_ids, masked.ended
+    if ids is None or ended is None:
+        return len(runs) > 1
+    return any(bool((run == ids[ended]).any()) for run in runs[:-1])
+
+
+def _runs(masked: _Masked) -> list[Ints]:
+    """Tokens that are trained on, in stretches between those that are not."""
+    ids, trained = masked.row.completion_ids, masked.trained
+    if ids is None or len(ids) != len(trained) or not len(ids):
+        return []
+    edges = np.flatnonzero(np.diff(trained.astype(np.int8))) + 1
+    return [run for run, own in zip(np.split(ids, edges), np.split(trained, edges), strict=True) if own[0]]
+
+
+def _inner_runs(masked: _Masked) -> list[Ints]:
+    """Of a rollout whose mask alone shows several turns: what each but the last is trained on from its end on, as
+    token ids. Empty where a turn has no end, or more than one, and where the last does not stop at its own."""
+    runs = _runs(masked)
+    if len(runs) < 2 or masked.row.completion_ids is None or masked.ended is None or not masked.trained[-1]:
+        return []
+    end = masked.row.completion_ids[masked.ended]
+    if any(np.count_nonzero(run == end) != 1 for run in runs) or runs[-1][-1] != end:
+        return []
+    return [run[int(np.argmax(run == end)) :] for run in runs[:-1]]
+
+
+def _template_trained(masked: _Masked) -> bool:
+    """Whether every turn but the last is trained on the same few tokens beyond its end."""
+    runs = _inner_runs(masked)
+    return 1 < len(runs[0]) <= _WRITTEN_BY_TEMPLATE and all(np.array_equal(run, runs[0]) for run in runs)
 
 
 def _end_masked(masked: _Masked) -> bool:
