@@ -457,11 +457,3 @@ def test_dropout_of_adapters_is_read_off_a_script(tmp_path: Path, dropout: str, 
     path.write_text(SCRIPT.replace("LoraConfig()", f"LoraConfig(r=8, lora_dropout={dropout})"))
     settings = read(path)
     assert ("adapter dropout" in (settings.script or {})) == told
-
-
-def test_settings_of_mlx_lm_lora_are_not_those_of_trl(tmp_path: Path) -> None:
-    """It shares names with TRL, and its adapters' rate is no rate of all weights."""
-    path = tmp_path / "config.yaml"
-    path.write_text("train_mode: grpo\ntrain_type: lora\niters: 600\ngroup_size: 4\nmax_completion_length: 512\n")
-    with pytest.raises(UserError, match="holds no settings of a known trainer"):
-        read(path)
