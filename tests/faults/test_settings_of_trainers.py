@@ -301,3 +301,21 @@ def test_flags_of_two_versions_of_openrlhf_are_read_together(tmp_path: Path) -> 
     script.write_text("python -m openrlhf.cli.train_ppo_ray --rollout.n_samples_per_prompt 8 --init_kl_coef 0.01\n")
     (finding,) = [f for f in lint(read(script)) if f.present and f.fault == "misspelt setting"]
     assert finding.grade == "failing"
+
+
+@pytest.mark.parametrize(("data", "grade"), [("openai/gsm8k", "warning"), ("acme/labels", "note")])
+def test_a_short_limit_is_as_grave_for_every_trainer(data: str, grade: str, tmp_path: Path) -> None:
+    """By the data, which a script loads by its name and a YAML file has in a key."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f'data = load_dataset("{data}", split="train")\nargs = GRPOConfig(max_completion_length=32)\n'
+        'GRPOTrainer("model", args=args, reward_funcs=[score], train_dataset=data)\n'
+    )
+    config = tmp_path / "verl.yaml"
+    config.write_text(
+        f"data:\n  train_files: {data}/train.parquet\n  max_response_length: 32\n"
+        "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: 8}}\n"
+    )
+    for path in (script, config):
+        findings = [one for one in lint(read(path)) if one.fault == "length" and one.present]
+        assert [one.grade for one in findings] == [grade], path.name
