@@ -52,8 +52,8 @@ def test_no_interval_leaves_what_is_possible(tmp_path: Path) -> None:
     )  # fmt: skip
     made = section.of_probe(probes.read(folder))
     for said in (
-        "1.67 (1.15 to 2.84)",
-        "91% (63% to 98%) of their energy",
+        "= 1.67 (1.15 to 2.83) over 2 live groups",
+        "and 91% (63% to 99%) of their energy",
         "Excess variance over the best: 0% (0% to 5%)",
     ):
         assert said in "\n".join(made.text), said
