@@ -173,12 +173,12 @@ def _layers(record: ProbeRecord) -> Table | None:
             visible(layer.name), shape, *cells, percent(spectrum.left_out, 1), number(layer.score_norm), *of_group
         ))  # fmt: skip
     header = (
-        "matrix", "shape", *SHOWN.values(), "not enclosed", "score norm", "group's rows", "top-1 share", "cut at two"
+        "matrix", "shape", *SHOWN.values(), "not computed", "score norm", "group's rows", "top-1 share", "cut at two"
     )  # fmt: skip
     further = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
     text = (
-        "Not enclosed: share of the squared norm outside the computed singular values; the ranks of such "
-        "matrices are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
+        "Not computed: share of the squared norm outside the singular values that were computed; above 0% the "
+        "ranks are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
         f"with the share σ₁²/Σσ² and the same after all but two singular values are dropped.{further}"
     )
     return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
