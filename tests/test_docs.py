@@ -185,3 +185,11 @@ def test_the_example_of_the_readme_gets_the_verdict_that_is_printed_there() -> N
         blocks = re.findall(rf"```\n({word}: .*?)\n```", (ROOT / page).read_text(), re.S)
         assert blocks
         assert all(printed.startswith(f"{block}\n") for block in blocks), page
+
+
+def test_the_readme_installs_the_cpu_build_of_torch_before_the_laboratory() -> None:
+    lines = (ROOT / "README.md").read_text().splitlines()
+    torch = next(
+        n for n, line in enumerate(lines) if line.startswith("pip install torch --index-url https://download.py")
+    )
+    assert lines[torch + 1] == "pip install -e '.[lab]'"

@@ -264,7 +264,13 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 FLAGS_BELONG = ("commands", "cli")
-OTHER_PROGRAMS = ("logs/trainers", "lab/train/pretrain.py", "lab/policies/smollm2.py", "core/environment.py")
+OTHER_PROGRAMS = (
+    "logs/trainers",
+    "engines/trl/__init__.py",
+    "lab/train/pretrain.py",
+    "lab/policies/smollm2.py",
+    "core/environment.py",
+)
 """Flags of other trainers, of pip and git, and of a program of its own."""
 
 

@@ -193,3 +193,16 @@ def test_the_list_of_commands_does_not_wait_for_numpy() -> None:
     code = "import sys; from grposcope.cli import listing; listing(); print({'numpy', 'altair'} & {*sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "set()\n"
+
+
+@pytest.mark.parametrize("absent", ["transformers", "torch"])
+def test_the_callback_of_trl_names_the_extra_to_install(absent: str) -> None:
+    """One line in place of a traceback through our modules, and what to install first without a GPU."""
+    code = PRELUDE.partition("from grposcope.cli")[0].format(absent={absent}) + (
+        "try:\n    from grposcope.engines.trl import GRPOscopeCallback\nexcept ImportError as error:\n"
+        "    print(type(error).__name__, error.name, error, error.__suppress_context__)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.startswith(f"ImportError {absent} GRPOscopeCallback needs {absent}, which is not installed: pip")
+    assert "[trl]'" in done.stdout
+    assert "--index-url https://download.pytorch.org/whl/cpu" in done.stdout

@@ -33,6 +33,7 @@ BANNED = (
     "off the rewards", "has one sign", "tell little", "so are the intervals", "it may be of",
     "says to which group", "encoded again", "cannot be made again", "put together from", "take passes",
     "stand together", "fill the limit", "in units of the least", "leaves 0 out", "had come at", "than it had",
+    "ladder of a flat run", "no rung", "[Nn]ot enclosed", r"\(e-value",
     "where the rewards give", "as the others do", "have no part of", "are those of groups",
 )  # fmt: skip
 """Turns of phrase that readers stumbled over."""

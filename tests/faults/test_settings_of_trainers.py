@@ -401,3 +401,21 @@ def test_a_file_of_an_unknown_trainer_is_said_to_be_unknown(tmp_path: Path) -> N
         read(path)
     path.write_text("num_generations: 8\nmax_completion_length: 512\nlearning_rate: 1.0e-5\n")
     assert read(path).dialect is TRL
+
+
+@pytest.mark.parametrize(("data", "grade"), [("openai/gsm8k", "warning"), ("acme/labels", "note")])
+def test_a_short_limit_is_as_grave_for_every_trainer(data: str, grade: str, tmp_path: Path) -> None:
+    """By the data, which a script loads by its name and a YAML file has in a key."""
+    script = tmp_path / "train.py"
+    script.write_text(
+        f'data = load_dataset("{data}", split="train")\nargs = GRPOConfig(max_completion_length=32)\n'
+        'GRPOTrainer("model", args=args, reward_funcs=[score], train_dataset=data)\n'
+    )
+    config = tmp_path / "verl.yaml"
+    config.write_text(
+        f"data:\n  train_files: {data}/train.parquet\n  max_response_length: 32\n"
+        "algorithm: {adv_estimator: grpo}\nactor_rollout_ref: {rollout: {n: 8}}\n"
+    )
+    for path in (script, config):
+        findings = [one for one in lint(read(path)) if one.fault == "length" and one.present]
+        assert [one.grade for one in findings] == [grade], path.name

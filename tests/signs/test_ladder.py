@@ -54,7 +54,7 @@ def test_every_rung_of_the_twin_holds() -> None:
     rungs = climb.of_run(run(flat(), group=8), ())
     assert [each.answer for each in rungs] == ["yes"] * len(NAMES)
     assert climb.first_failing(rungs) is None
-    assert climb.clause(rungs) == f"ladder of a flat run: {', '.join(NAMES[:-1])} and horizon hold"
+    assert climb.clause(rungs) == f"checks of a run without a gain: {', '.join(NAMES[:-1])} and horizon pass"
 
 
 def test_weights_that_do_not_move_at_a_usual_rate_have_other_causes() -> None:
@@ -110,7 +110,7 @@ def test_a_rung_fails_alone_and_says_why(name: str, columns: Columns, says: str)
     assert failing.brief
     assert failing.do
     assert climb.clause(climb.of_run(made, ())) == (
-        f"ladder of a flat run, the first rung that fails ({name}): {failing.because}"
+        f"checks of a run without a gain, the first that fails ({name}): {failing.because}"
     )
 
 

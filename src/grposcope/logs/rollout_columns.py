@@ -10,13 +10,14 @@ Names are those of the batches and files of TRL, verl, prime-rl, OpenRLHF, ART, 
 2. an id of the prompt (`PROMPT`): `prompt_id` of ms-swift, `problem_id`, `example_id` of verifiers, `problem`;
 3. the prompt, as text, messages or tokens.
 
-The last two do not tell two groups of one prompt in one step apart. Where the size of groups is known and divides the
-number of their rollouts, each `size` in turn are a group (`with_groups`).
+The last two do not tell two groups of one prompt in one step apart. Where the size of groups is known, or most prompts
+of a step have one number of rollouts, and it divides theirs, each `size` in turn are a group (`with_groups`).
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -145,11 +146,16 @@ def recognises(row: Mapping[str, Any]) -> bool:
 
 
 def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...]:
-    """The rollouts, those of a prompt that was drawn for several groups in a step divided into groups of `size`."""
+    """The rollouts, those of a prompt that was drawn for several groups in a step divided into groups of `size`.
+
+    Where that is None, it is the size of most prompts of a step, and a prompt that is alone in its step stays whole.
+    """
     counts: dict[tuple[int, str], int] = {}
     for row in rows:
         if row.group is not None and not row.named:
             counts[row.step, row.group] = counts.get((row.step, row.group), 0) + 1
+    alone = {step for step, prompts in Counter(step for step, _ in counts).items() if prompts == 1}
+    each = _size_of_most(counts) if size is None else size
     seen: dict[tuple[int, str], int] = {}
     made = []
     for row in rows:
@@ -158,9 +164,16 @@ def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...
             continue
         key = (row.step, row.group)
         number = seen[key] = seen.get(key, -1) + 1
-        whole = size is not None and size > 0 and counts[key] > size and counts[key] % size == 0
-        made.append(replace(row, group=f"{row.group}\x1f{number // size}") if whole and size else row)
+        several = each > 0 and counts[key] > each and counts[key] % each == 0
+        several = several and (size is not None or row.step not in alone)
+        made.append(replace(row, group=f"{row.group}\x1f{number // each}") if several else row)
     return tuple(made)
+
+
+def _size_of_most(counts: Mapping[tuple[int, str], int]) -> int:
+    """The number of rollouts that most prompts of a step have; 0 where no number is that of half of them, or 1 is."""
+    usual, times = Counter(counts.values()).most_common(1)[0] if counts else (0, 0)
+    return usual if usual > 1 and 2 * times >= len(counts) else 0
 
 
 def environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:

@@ -79,8 +79,29 @@ def test_a_problem_that_only_the_diagnosis_finds_is_told(tmp_path: Path, capsys:
     assert said.startswith("The run is failing, and an autopilot would not have acted on it.")
     assert "grposcope diagnose says of the whole run: failing" in said
     assert re.search(
-        r"Entropy collapse since step \d+ \(alarm at step \d+\): an autopilot has no monitor and no action", said
-    )
+        r"Entropy collapse since step \d+ \(alarm at step \d+\): the entropy went from .* nats\. An autopilot has no "
+        r"monitor and no action for this fault\. What you can do: raise the upper clip", said
+    )  # fmt: skip
+
+
+def test_dead_groups_are_named_whatever_their_grade(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a run that solves its prompts, with what can be done and why no monitor reacts."""
+    path = log(tmp_path / "log.jsonl", np.linspace(0.4, 0.98, 120))
+    dead = np.linspace(0.2, 0.95, 120)
+    rows = [json.loads(line) | {"frac_reward_zero_std": share}
+            for line, share in zip(path.read_text().splitlines(), dead, strict=True)]  # fmt: skip
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert main(["advise", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert re.search(r"Saturated.*: \d+% of groups have equal rewards", said)
+    assert "What you can do: stop, train on harder prompts" in said
+
+
+def test_the_evidence_of_a_monitor_is_in_plain_words() -> None:
+    because = fall("reward", 20, 9.2, 17, 0.7, 0.6, 0.2).because
+    assert because.endswith("(chance shows as much in at most 1 of 9,897 sound runs)")
+    assert "e-value" not in because
+    assert "1 of a billion sound runs" in fall("reward", 20, 900.0, 17, 0.7, 0.6, 0.2).because
 
 
 EXAMPLE = Path(__file__).parents[3] / "docs" / "example.jsonl"
@@ -117,7 +138,7 @@ def test_no_failing_fault_is_passed_over(tmp_path: Path) -> None:
         assert judged.word not in ("failing", "warning") or said.word == judged.word, path.name
         for finding in worst:
             (told,) = [
-                line for line in text.splitlines() if re.search(rf"(^|and ){finding.fault}( since step|:)", line)
+                line for line in text.splitlines() if re.search(rf"^{finding.fault}( since step| \(alarm|:)", line)
             ]
             assert re.search(r"an autopilot would react at step|because|hindsight|no action|waits for", told), told
         if worst and not said.tables:
@@ -132,7 +153,7 @@ def test_the_log_of_the_readme() -> None:
     assert said.sentence == "The run is failing, and an autopilot would not have acted on it."
     assert any(
         line.startswith("Reward hacking since step 100")
-        and line.endswith("the log does not say on how many problems its held-out scores are.")
+        and "the log does not say on how many problems its held-out scores are. What you can do: stop and" in line
         for line in said.text
     )
 
@@ -141,7 +162,7 @@ def test_a_decision_about_a_failing_fault_is_named(tmp_path: Path) -> None:
     said = answer.of_run(read(log(tmp_path / "log.jsonl", np.r_[np.full(60, 0.7), np.full(60, 0.2)])))
     (decision,) = said.document["decisions"]
     assert decision["finding"]["fault"] == "reward decline"
-    assert any(f"an autopilot would react at step {decision['step']}" in line for line in said.text)
+    assert any(f"An autopilot would react at step {decision['step']}" in line for line in said.text)
 
 
 def test_a_gradient_that_is_not_finite(tmp_path: Path) -> None:

@@ -71,8 +71,8 @@ def test_without_a_flag_the_reward_decides_and_what_is_untold_is_named() -> None
     }
     flat = verdict(made.run(table), [finding("starved", "cannot tell")])
     assert flat.line == "cannot tell: reward 0.4 → 0.4 in 120 steps, no gain shown and no cause found"
-    holds = "gradient, weights, learning rate, grader, room, groups and horizon hold"
-    ladder = f"ladder of a flat run: {holds}; not answerable: sampler (-v says what to log)"
+    holds = "gradient, weights, learning rate, grader, room, groups and horizon pass"
+    ladder = f"checks of a run without a gain: {holds}; not answerable: sampler (-v says what to log)"
     assert "(the log does not answer: Do the moved weights draw the rollouts?)" in flat.remedy
     assert flat.clauses[2:] == (ladder, "the log has too little data for: starved")
     short = made.run({name: column[:12] for name, column in table.items()})

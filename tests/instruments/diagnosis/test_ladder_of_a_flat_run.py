@@ -32,16 +32,16 @@ def test_the_first_rung_that_fails_is_the_cause_on_the_first_screen() -> None:
     assert judged.remedy.startswith("compare the coefficient of the KL")
     shown = screen.text(run, judged, findings, answer.of_run(run, findings), MORE, 200)
     assert f"Because {SAID}: the policy hardly moved.\n" in shown
-    assert "Ladder of a flat run" not in shown
+    assert "Checks of a run without a gain" not in shown
 
 
 def test_where_no_rung_fails_a_line_names_those_that_hold_and_the_rest() -> None:
     run = flat()
     judged = verdict(run, [])
     shown = screen.text(run, judged, [], answer.of_run(run, []), MORE, 200)
-    told = [line for line in shown.split("\n") if "adder" in line]
+    told = [line for line in shown.split("\n") if line.startswith("Checks")]
     assert told == [
-        "Ladder of a flat run: gradient, weights, learning rate, grader, room, groups and horizon hold; not "
+        "Checks of a run without a gain: gradient, weights, learning rate, grader, room, groups and horizon pass; not "
         "answerable: sampler (-v says what to log)."
     ]
 
@@ -49,19 +49,19 @@ def test_where_no_rung_fails_a_line_names_those_that_hold_and_the_rest() -> None
 def test_a_failing_fault_leaves_the_ladder_to_the_table_and_a_warning_does_not() -> None:
     run = flat()
     bad = replace(fact(True, "it is broken", fault="kl blow-up"), grade="failing", remedy="mend it")
-    assert not [clause for clause in verdict(run, [bad]).beside if "ladder" in clause]
+    assert not [clause for clause in verdict(run, [bad]).beside if "checks" in clause]
     beside = verdict(run, [replace(bad, grade="warning")]).beside
-    assert [clause for clause in beside if clause.startswith("ladder of a flat run: ")]
+    assert [clause for clause in beside if clause.startswith("checks of a run without a gain: ")]
     assert len(verdict(run, [bad]).ladder) == 8
 
 
 def test_all_rungs_stand_in_the_table_and_in_json_of_a_flat_run_alone() -> None:
     said = answer.of_run(flat(), [])
-    table = terminal.text(said, 200, True).partition("Ladder of a flat run\n")[2].split("\n\n")[0]
+    table = terminal.text(said, 200, True).partition("Checks of a run without a gain, in order\n")[2].split("\n\n")[0]
     rungs = said.document["ladder"]
     assert [rung["name"] for rung in rungs][::7] == ["gradient", "horizon"]
     assert all(rung["question"].split("?")[0][:40] in table for rung in rungs)
     assert [rung["answer"] for rung in rungs].count("cannot tell") == 1
     risen = answer.of_run(made.run(made.healthy()), [])
     assert risen.document["ladder"] == []
-    assert "Ladder of a flat run" not in terminal.text(risen, 200, True)
+    assert "Checks of a run without a gain" not in terminal.text(risen, 200, True)

@@ -32,9 +32,38 @@ def test_the_sentences_have_the_numbers_of_the_probe(tmp_path: Path) -> None:
         ("tokens", "60% of the credit lies on text that two completions share, 30% on text common to all."),
         ("tokens", "20% of the credit cancels this way"),
         ("parameters", "would change 97.7% of them with Adam (its first step) and 0.04% with plain SGD"),
-        ("baseline", "the best constant baseline lies below the group mean. Best constant 0.11 (-0.086 to 0.306)"),
+        ("baseline", "the best constant baseline lies below the group mean. Best constant 0.11 (0.0164 to 0.478)"),
     ):
         assert part in said[name]
+
+
+def test_no_interval_leaves_what_is_possible(tmp_path: Path) -> None:
+    """Shares stay in [0, 1], ranks above 1 and at most the rollouts of a group, variances above 0; words and JSON."""
+    group_rank = {"rank": estimate(1.67, 0.45, 2), "top": estimate(0.91, 0.08, 2), "null": estimate(3.0),
+                  "deviation": estimate(0.433), "rank_of_two": estimate(1.45)}  # fmt: skip
+    baseline = {"mean": estimate(0.07, 0.12, 8), "optimal": estimate(0.06, 0.11, 8), "verdict": "no difference",
+                "covariance": estimate(-0.01, 0.01, 8), "excess_mean": estimate(-0.03, 0.04, 8),
+                "excess_none": estimate(6.2, 9.1, 8), "saving": estimate(-0.03, 0.04, 8)}  # fmt: skip
+    folder = synthetic_probe.make(
+        tmp_path / "probe", group=4, group_rank=group_rank, baseline=baseline,
+        groups={"dead": estimate(0.75, 0.15, 8), "dead_if_alike": 0.2},
+        class_means={"plain": estimate(0.97, 0.05, 2), "reduced": estimate(0.97), "distinct": estimate(0.97)},
+        statistics={"group_rank_by_role": {"q_proj": estimate(1.7, 1.2, 2)}},
+    )  # fmt: skip
+    made = section.of_probe(probes.read(folder))
+    for said in (
+        "= 1.67 (1.15 to 2.83) over 2 live groups",
+        "and 91% (63% to 99%) of their energy",
+        "Excess variance over the best: 0% (0% to 5%)",
+    ):
+        assert said in "\n".join(made.text), said
+    ranges = {"group_rank.rank": (1, 4), "group_rank.top": (0.25, 1),
+              "class_means.plain": (0, 1), "groups.dead": (0, 1),
+              "baseline.mean": (0, 1), "baseline.optimal": (0, 1), "baseline.excess_none": (0, 1e9),
+              "baseline.saving": (0, 1), "group_rank_by_role.q_proj": (1, 4), "stable": (1, 1e9)}  # fmt: skip
+    for name, (least, most) in ranges.items():
+        low, high = made.document["intervals"][name]
+        assert least <= low <= high <= most, name
 
 
 @pytest.mark.parametrize(

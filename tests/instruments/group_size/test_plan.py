@@ -481,3 +481,26 @@ def test_what_a_probe_does_not_tell_is_said_to_be_not_known(
     text, _ = call(capsys, tmp_path, "--layers", "--replicates", "100")
     assert not re.search(r"\bnan\b", text, re.IGNORECASE)
     assert all(words in text for words in said)
+
+
+@pytest.mark.parametrize(("step", "decided"), [(1.0, True), (0.1, False)])
+def test_what_a_probe_decides_and_costs_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], step: float, decided: bool
+) -> None:
+    """Of rewards of many values it decides nothing for standardized advantages, which is said before it is paid for."""
+    rng = np.random.default_rng(0)
+    rows = [{"step": 1 + k // 8, "rewards": (step * rng.integers(0, round(1 / step) + 1, 8)).round(2).tolist()}
+            for k in range(80)]  # fmt: skip
+    run = make_run(tmp_path / "run", rows)
+    (run / "config.json").write_text('{"format": 2, "settings": {"recipe": "grpo", "group": 8}}')
+    out, document = call(capsys, run)
+    assert document["values"] == (2 if decided else 11)
+    prompts = int(re.search(r"--prompts (\d+)", out)[1])  # type: ignore[index]
+    assert f"price: {prompts * 8} rollouts ({prompts} prompts × 8) and one backward pass over them" in out
+    assert ("\nto decide:\n" in out) == decided
+    assert ("It cannot decide it for advantages that are divided" in out) != decided
+    if not decided:
+        assert "with 11 different rewards" in out
+        assert "recipe grpo of this run among them" in out
+        assert "which a probe of the model measures, for some recipes." in out
+        assert "\nto decide, for advantages that are the reward less a mean:\n" in out

@@ -66,6 +66,45 @@ def test_a_date_is_given_only_where_its_interval_is_short() -> None:
     assert len(dates) < 10
 
 
+def test_parts_of_the_reward_are_compared_and_dated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """First and last levels, difference with interval, and since when; of those that both runs have."""
+    for seed, name in enumerate("ab"):
+        noise = 0.03 * np.random.default_rng(seed).normal(size=(100, 2))
+        rows = []
+        for i in range(100):
+            form, right = 0.5 + noise[i, 0] + seed * 0.008 * max(0, i - 50), 0.3 + noise[i, 1]
+            parts = {"rewards/format/mean": form, "rewards/right/mean": right, f"rewards/only_{name}/mean": 0.1 * i}
+            rows.append(
+                {
+                    "step": i + 1,
+                    "epoch": i / 100,
+                    "kl": 0.01,
+                    "completion_length": 9.0,
+                    "reward": form + right + 0.1 * i,
+                    **parts,
+                }
+            )
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, document = call(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    found = {row["metric"]: row for row in document["partings"][0]["metrics"]}
+    assert {name for name in found if "/" in name} == {"component/format", "component/right"}
+    assert abs(found["component/format"]["step"] - 55) <= 10
+    assert "Parts of the reward" in out
+    (form,), (right,) = (re.findall(rf"^  b.jsonl +{part} .*$", out, re.MULTILINE) for part in ("format", "right"))
+    assert re.search(r"0\.\d+ → 0\.\d+ +0\.\d+ → 0\.8\d* +\+0\.3\d+ \[0\.\d+, 0\.\d+\] +from step \d+ \[", form)
+    assert right.endswith("within noise")
+
+
+def test_a_part_that_is_the_whole_reward_is_not_said_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, name in enumerate("ab"):
+        values = 0.3 + 0.03 * np.random.default_rng(seed).normal(size=60)
+        rows = [{"step": i, "epoch": i / 60, "kl": 0.01, "completion_length": 9.0, "reward": value, "rewards/right/mean": value}
+                for i, value in enumerate(values.tolist())]  # fmt: skip
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    out, _ = call(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")
+    assert "Parts of the reward" not in out
+
+
 def test_the_reward_goes_first_and_the_others_follow(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rng = np.random.default_rng(0)
     for name, up in (("a", 0.0), ("b", 1.0)):

@@ -374,3 +374,22 @@ def test_the_loss_is_tested_against_the_stated_coefficient(tmp_path: Path) -> No
     other = {one["claim"]: one for one in verify(tmp_path, {"beta": 0.04}).document["claims"]}
     assert other["gradient"]["status"] == "broken"
     assert other["gradient"]["findings"][0]["brief"] == "KL left out"
+
+
+def test_a_prompt_that_is_drawn_twice_in_a_step_is_two_groups(tmp_path: Path) -> None:
+    """Of rollouts without an id of their group and settings that state no size: nothing of a sound run is broken."""
+    draw = np.random.default_rng(0)
+    rows = []
+    for step in range(1, 7):
+        for prompt in draw.integers(0, 12, 8).tolist():
+            rewards = draw.integers(0, 2, 4).astype(float)
+            advantages = (rewards - rewards.mean()) / (rewards.std(ddof=1) + 1e-4)
+            each = zip(rewards.tolist(), advantages.tolist(), strict=True)
+            rows += [{"step": step, "prompt": f"p{prompt}", "completion": f"{draw.random()}", "reward": reward,
+                      "advantage": advantage} for reward, advantage in each]  # fmt: skip
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    said = verify(path)
+    assert len({(row["step"], row["prompt"]) for row in rows}) < 48
+    assert [claim["claim"] for claim in said.document["claims"] if claim["status"] == "broken"] == []
+    assert "All 48 groups have 4 rollouts" in json.dumps(said.document["claims"])

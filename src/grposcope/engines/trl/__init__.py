@@ -12,6 +12,8 @@ and `settings` whoever reads the arguments of TRL without training.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from grposcope.core.installing import install
+
 if TYPE_CHECKING:
     from grposcope.engines.trl.callback import GRPOscopeCallback
     from grposcope.engines.trl.reward_guard import guarded
@@ -31,7 +33,18 @@ _PLACES = {
 def __getattr__(name: str) -> Any:
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    try:
+        module = importlib.import_module(f"{__name__}.{_PLACES[name]}")
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing in ("", "grposcope"):
+            raise
+        raise ImportError(
+            f"{name} needs {missing}, which is not installed: {install('trl')} (without a GPU first: pip install torch "
+            "--index-url https://download.pytorch.org/whl/cpu)",
+            name=missing,
+        ) from None
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:

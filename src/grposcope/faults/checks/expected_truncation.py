@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from grposcope.core.fault import SettingsCheck
-from grposcope.core.finding import Finding, cannot_tell, fact
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import percent
 from grposcope.faults.known_task import Known
@@ -71,13 +71,15 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
 def _too_short(config: Settings, key: str, limit: int) -> Finding:
     """A limit that no reasoned answer keeps; worse where the data or the rewards are of such answers."""
     reasoned = [name for name, value in config.given.items() if _SAID_BY.search(name) and _REASONED.search(str(value))]
-    told = f", and {reasoned[0]} is of such answers" if reasoned else ""
+    loaded = [name for name in config.script or {} if _SAID_BY.search(name) and _REASONED.search(name)]
+    told = f", and {(reasoned or loaded)[0]} is of such answers" if reasoned or loaded else ""
+    lines = [Sign(name, where=f"line {(config.script or {})[name]}") for name in loaded[:1] if not reasoned]
     return fact(
         True,
         f"completions are cut after {limit} tokens, about {limit * 3 // 4} words: a reasoned answer does not come to "
         f"its end{told}",
-        config.signs(key, *[name for name in reasoned[:1] if isinstance(config.get(name), str)]),
-        grade="warning" if reasoned else "note",
+        (*config.signs(key, *[name for name in reasoned[:1] if isinstance(config.get(name), str)]), *lines),
+        grade="warning" if reasoned or loaded else "note",
         explains=("never paid", "starved", "constant reward"),
         brief=f"completions of at most {limit} tokens",
         remedy=f"set {key} to two or three times a finished answer, 512 or more where it is reasoned",

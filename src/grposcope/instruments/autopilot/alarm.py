@@ -55,7 +55,7 @@ def fall(
     since = "" if onset is None else f" since step {onset:,}"
     because = (
         f"{SEEN[monitor]} was at least {number(best)} and has been {number(now)}{since}, below the limit of "
-        f"{number(limit)} (e-value {_in_words(log_e)})"
+        f"{number(limit)} ({_by_chance(log_e)})"
     )
     signs = [Sign(BEST, best), Sign(LIMIT, limit), Sign(NOW, now)]
     return _of_bets(monitor, step, log_e, share, because, signs, onset)
@@ -64,7 +64,7 @@ def fall(
 def too_many(monitor: str, step: int, log_e: float, share: float = 1.0) -> Finding:
     """That too many completions are cut or too many groups are dead, seen at `step`; share: as in `fall`."""
     most, what = SHARES[monitor]
-    because = f"more than {percent(most)} {what} (e-value {_in_words(log_e)})"
+    because = f"more than {percent(most)} {what} ({_by_chance(log_e)})"
     return _of_bets(monitor, step, log_e, share, because, [], None)
 
 
@@ -118,6 +118,7 @@ def _told(alarm: Finding, step: int) -> Finding:
     return replace(alarm, seen=step, grade="warning", remedy=told, source=SOURCE)
 
 
-def _in_words(log_e: float) -> str:
+def _by_chance(log_e: float) -> str:
+    """In how many sound runs chance makes as much evidence, a clause: an e-value of e comes in at most one of e."""
     e = math.exp(min(log_e, LARGEST))
-    return "over 1e9" if e > 1e9 else f"{e:.0f}"
+    return f"chance shows as much in at most 1 of {'a billion' if e > 1e9 else f'{max(e, 1.0):,.0f}'} sound runs"

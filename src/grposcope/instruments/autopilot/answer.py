@@ -154,17 +154,22 @@ def _policy_document(policy: AutopilotPolicy) -> dict[str, Any]:
 ALSO = {"reward hacking": "heldout", "dead after a fall": "dead"}
 """Faults that a monitor sees a sign of, besides the one that it watches for."""
 
+EQUAL_REWARDS = ("starved", "saturated", "dead after a fall", "empty steps")
+"""Faults of groups with equal rewards, which teach nothing: they are named whatever their grade is."""
+
 
 @dataclass(frozen=True)
 class _JudgedWhole:
     """What is known of the whole run. word, line, do: of the verdict, empty where nothing can judge. failing: the
-    findings that are failing, in the order of what to look at first. before: those that were failing at a scheduled
-    look and are not in the whole run. looks: fault -> the step of the first scheduled look at which it was failing."""
+    findings that are failing, in the order of what to look at first. warned: those that are warnings, and notes of
+    groups with equal rewards. before: those that were failing at a scheduled look and are not in the whole run. looks:
+    fault -> the step of the first scheduled look at which it was failing."""
 
     word: Word = "told"
     line: str = ""
     do: str = ""
     failing: tuple[Finding, ...] = ()
+    warned: tuple[Finding, ...] = ()
     before: tuple[Finding, ...] = ()
     looks: Mapping[str, int] = field(default_factory=dict)
 
@@ -177,17 +182,20 @@ def _judged_run(run: Run) -> _JudgedWhole:
 
     findings = findings_of(run)
     judged = verdict(run, findings)
-    failing = tuple(finding for finding in findings if finding.present and finding.grade == "failing")
+    present = [finding for finding in findings if finding.present]
+    failing = tuple(finding for finding in present if finding.grade == "failing")
+    told = [finding for finding in present if finding.grade == "warning" or finding.fault in EQUAL_REWARDS]
+    warned = tuple(finding for finding in told if finding not in failing)
     seen: dict[str, Finding] = {}
     for rows in scheduled(run.steps):
         for finding in diagnose(first_rows(run, rows)):
             raised = rows >= LEAST or finding.basis == "fact"
             if raised and finding.present and finding.grade == "failing":
                 seen.setdefault(finding.fault, replace(finding, seen=int(run.table["step"][rows - 1])))
-    now = {finding.fault for finding in failing}
+    now = {finding.fault for finding in (*failing, *warned)}
     before = tuple(finding for fault, finding in seen.items() if fault not in now)
     steps = {fault: finding.seen or 0 for fault, finding in seen.items()}
-    return _JudgedWhole(judged.word, visible(str(judged), 400), judged.do, failing, before, steps)
+    return _JudgedWhole(judged.word, visible(str(judged), 400), judged.do, failing, warned, before, steps)
 
 
 def _verdict_word(seen: _JudgedWhole, decisions: Sequence[Decision]) -> Word:
@@ -209,6 +217,9 @@ def _hindsight_sentences(
         if seen.word == "failing" and not seen.failing:
             yield "No fault is named for that, so that an autopilot has nothing to act on."
         yield from _each(seen.failing, seen, run, story, policy, would)
+    if seen.warned:
+        yield "Not failing, but to be looked at:"
+        yield from _each(seen.warned, seen, run, story, policy, would)
     if seen.before:
         yield "Failing at a look while the run went on, and not in the whole of it:"
         yield from _each(seen.before, seen, run, story, policy, would)
@@ -217,16 +228,16 @@ def _hindsight_sentences(
 def _each(
     findings: Sequence[Finding], seen: _JudgedWhole, run: Run, story: Story, policy: AutopilotPolicy, would: bool
 ) -> Iterator[str]:
-    """A sentence for each set of faults of which the same is said."""
-    reasons: dict[str, list[str]] = {}
+    """Of each fault what was seen, what an autopilot does about it or why nothing, and then what a person can do."""
     for finding in findings:
         since = "" if finding.since is None else f" {finding.since}"
         alarm = f" (alarm at step {seen.looks[finding.fault]:,})" if finding.fault in seen.looks else ""
-        said = _done_about(finding, run, story, policy, would)
-        reasons.setdefault(said, []).append(f"{finding.fault}{since}{alarm}")
-    for reason, faults in reasons.items():
-        named = " and ".join(faults)
-        yield f"{named[:1].upper()}{named[1:]}: {reason}."
+        because = f"{finding.because.rstrip('.')}. " if finding.because else ""
+        done = _done_about(finding, run, story, policy, would)
+        done = f"{done[:1].upper()}{done[1:]}" if because else done
+        own = finding.remedy.rstrip(".")
+        remedy = f" What you can do: {own}." if own and not _about(finding, story) else ""
+        yield f"{finding.fault[:1].upper()}{finding.fault[1:]}{since}{alarm}: {because}{done}.{remedy}"
 
 
 def left_to_others(finding: Finding, run: Run, story: Story, policy: AutopilotPolicy) -> str:
@@ -278,7 +289,7 @@ def _lacking(monitor: str, run: Run) -> str:
     if monitor == "cut" and (not len(groups) or groups.truncated is None):
         return "the log does not say which completions were cut, only their share"
     if monitor == "dead" and not len(groups):
-        return "the log has no rewards of single rollouts, from which dead groups are counted"
+        return "the log has no rewards of single rollouts, of which it counts groups with equal rewards (dead groups)"
     if monitor == "not_finite" and "grad_norm" not in run.table:
         return "its monitor looks at gradient norms, and none are logged"
     return ""

@@ -22,6 +22,7 @@ from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
 from grposcope.signs import group_signal, heldout, levels
+from grposcope.signs.ladder import climb
 
 LIMIT = 600
 """Characters of a sentence or a cell."""
@@ -38,6 +39,10 @@ CONFIDENCE = (
     "Confidence is 1 − p, adjusted for the number of rules: at confidence 0.99, at most 1% of runs without any "
     "failure show a finding this strong."
 )
+
+
+BEHIND = "Numbers behind each flag"
+"""Title of the table of what was measured."""
 
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
@@ -115,7 +120,9 @@ def _ladder(judged: Verdict) -> list[Table]:
     rows = [
         (rung.question, rung.answer, visible(rung.because, LIMIT), visible(rung.do, LIMIT)) for rung in judged.ladder
     ]
-    return [Table("Ladder of a flat run", ("question", "answer", "what was seen", "what to do"), rows)] if rows else []
+    header = ("question", "answer", "what was seen", "what to do")
+    text = "What has to hold before a policy can learn: the first that fails explains those behind it."
+    return [Table(f"{capitalised(climb.CHECKS)}, in order", header, rows, text)] if rows else []
 
 
 def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
@@ -162,7 +169,7 @@ def _tables(findings: Sequence[Finding]) -> list[Table]:
     return [
         Table("Flagged", header, seen, CONFIDENCE),
         *(
-            [Table("Sign", ("rule", "measured", "value", "standard error", "limit"), measured, folded=True)]
+            [Table(BEHIND, ("rule", "measured", "value", "standard error", "limit"), measured, folded=True)]
             if measured
             else []
         ),

@@ -23,9 +23,9 @@ from grposcope.core.text import listed, number, percent, span, visible
 from grposcope.instruments.gradient import INSTRUMENT, turn_answer
 from grposcope.instruments.gradient import figures_over_steps as steps
 from grposcope.instruments.gradient import findings as geometry
-from grposcope.instruments.gradient.findings import ranged
+from grposcope.instruments.gradient.findings import ANY, RANK, ranged
 from grposcope.instruments.gradient.probe_record import LayerRecord, ProbeRecord
-from grposcope.maths.intervals import Z
+from grposcope.maths.intervals import Z, bounded, interval
 from grposcope.maths.turn_moments import TurnSavings
 from grposcope.render import charts as base
 from grposcope.render.curves import of_metrics
@@ -41,7 +41,7 @@ SHOWN = {
 }
 """Ranks of the tables and their headings."""
 
-RANK = f"{GEOMETRY}layer_stable"
+COURSE = f"{GEOMETRY}layer_stable"
 """Metric of the rank whose course is told in words."""
 
 ROWS = 300
@@ -77,7 +77,7 @@ def of_probe(record: ProbeRecord) -> Answer:
         text=[geometry.about(record), *geometry.taken(record), *(fact.sentence for fact in geometry.facts(record)),
               *([] if record.turns is None else turn_answer.sentences(record.turns))],
         numbers=geometry.numbers(record), tables=[table for table in tables if table is not None],
-        missing=geometry.missing(record), document=record.summary(),
+        missing=geometry.missing(record), document=record.summary() | {"intervals": _intervals(record)},
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def _interval(intervals: Mapping[str, tuple[float, float]], name: str) -> str:
 
 def _compared(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Answer:
     """The last probes of several runs, a sentence and a row each."""
-    ranks = [f"{ranged(record.rank('stable'))} in {label}" for label, _, record in probes]
+    ranks = [f"{ranged(record.rank('stable'), possible=RANK)} in {label}" for label, _, record in probes]
     return Answer(
         "geometry", INSTRUMENT.question, sentence=f"The gradients have mean stable ranks of {listed(ranks)}.",
         text=[f"{label}: {geometry.brief(record)}" for label, _, record in probes], tables=[_rows(probes)],
@@ -148,7 +148,10 @@ def _token_sizes(record: ProbeRecord) -> tuple[Floats, Floats]:
 def _weightings(record: ProbeRecord) -> Table | None:
     rows = []
     for name, ranks in record.weightings.items():
-        cells = [ranged(ranks.layer[key]) if key == "stable" else number(ranks.layer[key].value) for key in SHOWN]
+        cells = [
+            ranged(ranks.layer[key], possible=RANK) if key == "stable" else number(ranks.layer[key].value)
+            for key in SHOWN
+        ]
         others = [kind["stable"] if kind else math.nan for kind in (ranks.rollout, ranks.token)]
         rows.append((visible(name), *cells, *(number(v) if math.isfinite(v) else "not measured" for v in others)))
     header = ("gradient", *SHOWN.values(), "rollouts, stable", "tokens, stable")
@@ -170,12 +173,12 @@ def _layers(record: ProbeRecord) -> Table | None:
             visible(layer.name), shape, *cells, percent(spectrum.left_out, 1), number(layer.score_norm), *of_group
         ))  # fmt: skip
     header = (
-        "matrix", "shape", *SHOWN.values(), "not enclosed", "score norm", "group's rows", "top-1 share", "cut at two"
+        "matrix", "shape", *SHOWN.values(), "not computed", "score norm", "group's rows", "top-1 share", "cut at two"
     )  # fmt: skip
     further = f" {len(layers) - ROWS} further matrices are in probe.json." if len(layers) > ROWS else ""
     text = (
-        "Not enclosed: share of the squared norm outside the computed singular values; the ranks of such "
-        "matrices are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
+        "Not computed: share of the squared norm outside the singular values that were computed; above 0% the "
+        "ranks are bounds. Group's rows: (Σσ)²/Σσ² of the rows advantage × score of a group, mean over live groups, "
         f"with the share σ₁²/Σσ² and the same after all but two singular values are dropped.{further}"
     )
     return Table("Ranks of every matrix", header, rows, text, folded=True) if rows else None
@@ -183,12 +186,50 @@ def _layers(record: ProbeRecord) -> Table | None:
 
 def _statistics(record: ProbeRecord) -> Table | None:
     rows = [
-        (visible(name), visible(statistic), ranged(value), f"{value.n:,}")
+        (_in_words(name), visible(statistic), ranged(value, possible=_range(name, record)), f"{value.n:,}")
         for name, estimates in record.statistics.items()
         for statistic, value in estimates.items()
     ]
     header = ("statistic", "of", "value", "n")
-    return Table("Further statistics", header, rows, "In brackets: 95% intervals.", folded=True) if rows else None
+    return Table("Further statistics", header, rows, geometry.BRACKETS, folded=True) if rows else None
+
+
+def _in_words(name: str) -> str:
+    """The name of a statistic, as words."""
+    return visible(name.strip("_").replace("_", " "))
+
+
+def _range(statistic: str, record: ProbeRecord) -> geometry.Range:
+    """The range of a statistic, by its name."""
+    if "rank" not in statistic:
+        return ANY
+    return _rank_of_rows(record) if "group_rank" in statistic else RANK
+
+
+def _rank_of_rows(record: ProbeRecord) -> geometry.Range:
+    """The range of the rank of a group's rows, of which there are as many as rollouts in a group."""
+    return 1.0, float(record.group or math.inf)
+
+
+def _intervals(record: ProbeRecord) -> dict[str, Any]:
+    """The 95 % interval of each number that is told with one, by the name of its field."""
+    best, shares, rows = record.baseline, record.class_means, record.group_rank
+    share, excess = geometry.SHARE, geometry.EXCESS
+    paid = share if math.isfinite(record.groups.dead_if_alike) else ANY
+    measured: dict[str, tuple[Estimate, geometry.Range]] = {
+        "stable": (record.rank("stable"), RANK),
+        "group_rank.rank": (rows.rank, _rank_of_rows(record)),
+        "group_rank.top": (rows.top, (1 / (record.group or 1), 1.0)),
+        "class_means.plain": (shares.plain, share),
+        "baseline.mean": (best.mean, paid), "baseline.optimal": (best.optimal, paid),
+        "baseline.covariance": (best.covariance, ANY), "baseline.saving": (best.saving, share),
+        "baseline.excess_mean": (best.excess_mean, excess), "baseline.excess_none": (best.excess_none, excess),
+        **{f"{name}.{of}": (value, _range(name, record))
+           for name, estimates in record.statistics.items() for of, value in estimates.items()},
+    }  # fmt: skip
+    return {name: list(bounded(value, *possible)[1:]) for name, (value, possible) in measured.items()
+            if math.isfinite(value.value) and math.isfinite(value.se)} | {
+        "groups.dead": list(interval(record.groups.dead))}  # fmt: skip
 
 
 def _compared_tokens(probes: Sequence[tuple[str, Run, ProbeRecord]], order: Sequence[str]) -> Figure | None:
@@ -205,7 +246,8 @@ def _rows(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Table:
     rows = [
         (
             label, "" if record.step is None else f"{record.step:,}", geometry.solved(record),
-            ranged(record.rank("stable")), ranged(record.rank("participation")), percent(record.groups.dead.value),
+            ranged(record.rank("stable"), possible=RANK), ranged(record.rank("participation"), possible=RANK),
+            percent(record.groups.dead.value),
             percent(record.token_sparsity["top_5"]), ranged(record.baseline.covariance),
         )
         for label, _, record in probes
@@ -220,12 +262,15 @@ def _rows(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Table:
         "top 5% of tokens",
         "b* − mean",
     )
-    return Table("The last probe of each run", header, rows, "In brackets: 95% intervals.")
+    return Table("The last probe of each run", header, rows, geometry.BRACKETS)
 
 
 def _numbers(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> dict[str, Any]:
     """Everything but the single layers and prompts, which probe.json has."""
-    return {label: record.summary() | {"probe": str(record.folder), "step": record.step} for label, _, record in probes}
+    return {
+        label: record.summary() | {"probe": str(record.folder), "step": record.step, "intervals": _intervals(record)}
+        for label, _, record in probes
+    }
 
 
 def _while_training(runs: Sequence[Run]) -> Answer | None:
@@ -248,7 +293,7 @@ def _course(probed: Sequence[Run]) -> str:
     """How the stable rank of a layer's gradient went; empty where fewer than two probes within training could tell."""
     parts = []
     for label, run in zip(labels(probed), probed, strict=True):
-        course = outline(run.table.get(RANK, np.empty(0)))
+        course = outline(run.table.get(COURSE, np.empty(0)))
         if course.steps - course.not_finite > 1:
             first, last = number(course.first_tenth.value), number(course.last_tenth.value)
             where = f" in {label}" if len(probed) > 1 else ""
@@ -373,7 +418,7 @@ def _compared_ranks_chart(probes: Sequence[tuple[str, ProbeRecord]], order: Sequ
         for block, values in by_block.items():
             mean = Estimate.mean([v for v in values if math.isfinite(v)])
             if math.isfinite(mean.value):
-                rows.append((label, block, mean.value, ranged(mean)))
+                rows.append((label, block, mean.value, ranged(mean, possible=RANK)))
     if not rows:
         return None
     x = alt.X("block:Q").axis(title="block", format="d", tickMinStep=1)
@@ -397,9 +442,8 @@ def _weightings_chart(probe: ProbeRecord) -> Figure | None:
         for definition, short in DEFINITIONS.items():
             rank = probe.rank(definition, name)
             if math.isfinite(rank.value):
-                margin = Z * rank.se if math.isfinite(rank.se) else 0.0
-                ends = rounded([rank.value, rank.value - margin, rank.value + margin])
-                rows.append((visible(name), short, *ends, ranged(rank)))
+                ends = bounded(rank, *RANK) if math.isfinite(rank.se) else (rank.value,) * 3
+                rows.append((visible(name), short, *rounded(list(ends)), ranged(rank, possible=RANK)))
     if not rows:
         return None
     data = {"ranks": columns(("setting", "definition", "value", "low", "high", "shown"), rows)}

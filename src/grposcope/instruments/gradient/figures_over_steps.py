@@ -17,7 +17,7 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient.probe_record import ProbeRecord
-from grposcope.maths.intervals import Z
+from grposcope.maths.intervals import bounded
 from grposcope.render import charts as base
 from grposcope.render.thinning import columns, rounded
 
@@ -34,6 +34,11 @@ class _Chart:
     lines: dict[str, Measure]
     text: str
     share: bool = False
+
+    @property
+    def possible(self) -> geometry.Range:
+        """The range of what its lines estimate."""
+        return geometry.SHARE if self.share else geometry.RANK if self.name.endswith("ranks") else geometry.ANY
 
 
 CHARTS = (
@@ -129,9 +134,9 @@ def _curve(chart: _Chart, runs: Sequence[Run]) -> Figure | None:
             estimates = {step: _estimate(measure(probe)) for step, probe in geometry.by_step(run).items()}
             finite = {step: value for step, value in estimates.items() if math.isfinite(value.value)}
             for step, value in finite.items() if len(finite) > 1 else ():
-                ends = value.interval(Z) if math.isfinite(value.se) else (value.value, value.value)
-                shown = geometry.ranged(value, form)
-                rows.append((step, label if many else short, *rounded([value.value, *ends]), shown))
+                ends = bounded(value, *chart.possible) if math.isfinite(value.se) else (value.value,) * 3
+                shown = geometry.ranged(value, form, chart.possible)
+                rows.append((step, label if many else short, *rounded(list(ends)), shown))
     if not rows:
         return None
     data = {"points": columns(("step", "line", "value", "low", "high", "shown"), rows)}

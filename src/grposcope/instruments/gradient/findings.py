@@ -14,7 +14,22 @@ from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.probe_record import ProbeRecord
 from grposcope.instruments.gradient.rollout_source import RolloutSource
-from grposcope.maths.intervals import Z, interval
+from grposcope.maths.intervals import Z, bounded, interval
+
+Range = tuple[float, float]
+"""The least and the largest value that a quantity can have."""
+
+ANY: Range = (-math.inf, math.inf)
+SHARE: Range = (0.0, 1.0)
+RANK: Range = (1.0, math.inf)
+EXCESS: Range = (0.0, math.inf)
+"""Ranges of what may be anything, of shares, of ranks, and of variances that are added."""
+
+BRACKETS = (
+    "In brackets: 95% intervals; those of shares are normal in the log odds, and others are cut at the least possible "
+    "value."
+)
+"""What numbers in brackets are."""
 
 TITLES = {"trl": "TRL", "verl": "verl"}
 """Names of the trainers whose rollouts a probe takes."""
@@ -85,13 +100,13 @@ def about(record: ProbeRecord) -> str:
         parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions truncated.")
     if math.isfinite(record.self_check):
         parts.append(f"Self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}.")
-    return " ".join([*parts, "In brackets: 95% intervals."])
+    return " ".join([*parts, BRACKETS])
 
 
 def brief(record: ProbeRecord) -> str:
     """A probe in one sentence, to compare it with others."""
     return (
-        f"{subject(record)}. Stable rank {ranged(record.rank('stable'))}; the top 5% of tokens hold "
+        f"{subject(record)}. Stable rank {ranged(record.rank('stable'), possible=RANK)}; the top 5% of tokens hold "
         f"{percent(record.token_sparsity['top_5'])}; baseline: {visible(record.baseline.verdict, 400)}."
     )
 
@@ -133,15 +148,15 @@ def _rank(record: ProbeRecord) -> _Fact:
         for definition, name in {"participation": "participation ratio", "entropy_sq": "entropy of σ²"}.items()
     )
     text = (
-        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable)}, the mean over "
-        f"{stable.n} matrices with its 95% interval. Other definitions give different numbers: {others}; "
+        f"Rank: the gradient of a weight matrix has a stable rank Σσ²/σ₁² of {ranged(stable, possible=RANK)}, the mean "
+        f"over {stable.n} matrices with its 95% interval. Other definitions give different numbers: {others}; "
         f"{number(record.rank('energy_90').value)} directions hold 90% of its squared norm."
     )
     control = record.rank("stable", "nll")
     if math.isfinite(control.value):
         text += (
             " Control: with the same weight on every rollout, whatever its reward, the stable rank is "
-            f"{ranged(control)}; compare the two before you attribute a low rank to the reward."
+            f"{ranged(control, possible=RANK)}; compare the two before you attribute a low rank to the reward."
         )
     return _Fact("rank", stable, text)
 
@@ -152,9 +167,11 @@ def _group_rank(record: ProbeRecord) -> _Fact:
     if not math.isfinite(rank.rank.value):
         return _Fact("group_rank", rank.rank, f"Rank of a group's rollouts: cannot tell ({rank.rank.flag}).")
     group = record.group or 0
+    rows = (1.0, float(group or math.inf))
+    top = ranged(rank.top, percent, (1.0 / group if group else 0.0, 1.0))
     text = (
         f"Rank of a group's rollouts: the {group} rows advantage × score of one layer have (Σσ)²/Σσ² = "
-        f"{ranged(rank.rank)} over {rank.rank.n} live groups (median matrix), and {ranged(rank.top, percent)} of "
+        f"{ranged(rank.rank, number, rows)} over {rank.rank.n} live groups (median matrix), and {top} of "
         f"their energy in one direction; rewards have a standard deviation of {number(rank.deviation.value)}. "
         f"Orthogonal scores of equal norm would give {number(rank.null.value)}, 4K(R−K)/R for K of R right"
     )
@@ -173,10 +190,9 @@ def _class_means(record: ProbeRecord) -> _Fact:
     shares = record.class_means
     if not math.isfinite(shares.plain.value):
         return _Fact("class_means", shares.plain, f"Two classes: cannot tell ({shares.plain.flag}).")
-    inside = shares.plain.value + 2 * shares.plain.se <= 1  # an interval that leaves [0, 1] is not shown
     text = (
         "Two classes: the direction from the mean of a group's failures to the mean of its successes "
-        f"holds {(ranged(shares.plain, _fine) if inside else _fine(shares.plain.value))} of the squared "
+        f"holds {ranged(shares.plain, _fine, SHARE)} of the squared "
         f"norm of a live group's gradient, over {shares.plain.n} groups. With the rollout weights of the objective it "
         f"holds {_fine(shares.reduced.value)}"
     )
@@ -248,11 +264,13 @@ def _baseline(record: ProbeRecord) -> _Fact:
     verdict = visible(best.verdict, 400)
     if not math.isfinite(best.covariance.value):
         return _Fact("baseline", best.covariance, f"Baseline: {verdict}.")
+    paid = SHARE if math.isfinite(record.groups.dead_if_alike) else ANY  # rewards of 0 and 1
     text = (
-        f"Baseline: {verdict}. Best constant {ranged(best.optimal)}, group mean {ranged(best.mean)}; the first less "
-        f"the second, without bias and prompt by prompt, {ranged(best.covariance)}, over {best.covariance.n} prompts. "
-        f"Excess variance over the best: {ranged(best.excess_mean, percent)} for the group mean, "
-        f"{ranged(best.excess_none, percent)} without a baseline.{_assumption(best)}"
+        f"Baseline: {verdict}. Best constant {ranged(best.optimal, number, paid)}, group mean "
+        f"{ranged(best.mean, number, paid)}; the first less the second, without bias and prompt by prompt, "
+        f"{ranged(best.covariance)}, over {best.covariance.n} prompts. "
+        f"Excess variance over the best: {ranged(best.excess_mean, percent, EXCESS)} for the group mean, "
+        f"{ranged(best.excess_none, percent, EXCESS)} without a baseline.{_assumption(best)}"
     )
     note = f" Note: {best.covariance.flag}." if best.covariance.flag else ""
     return _Fact("baseline", best.covariance, text + note)
@@ -266,8 +284,8 @@ def _assumption(best: BestBaseline) -> str:
     status = "fails here" if low > 0 or high < 0 else "is not refuted here"
     return (
         f" Assumption A2 of arXiv:2603.01162, Cov(‖s‖², r | x) = 0, {status}: Cov/E‖s‖² is the difference above. "
-        f"Knowing the best constant of each prompt would save {ranged(best.saving, percent)} of the variance per "
-        "rollout."
+        f"Knowing the best constant of each prompt would save {ranged(best.saving, percent, SHARE)} of the variance "
+        "per rollout."
     )
 
 
@@ -285,14 +303,16 @@ def by_step(run: Run) -> dict[int, ProbeRecord]:
     return {record.step: record for record in probes.of_run(run) if record.step is not None}
 
 
-def ranged(value: Estimate, form: Callable[[float], str] = number) -> str:
-    """A number with its 95% interval in brackets; with the reason where nothing can be said."""
+def ranged(value: Estimate, form: Callable[[float], str] = number, possible: Range = ANY) -> str:
+    """A number with its 95% interval in brackets; with the reason where nothing can be said.
+
+    possible: the range of what is estimated, which neither leaves.
+    """
     if not math.isfinite(value.value):
         return f"cannot tell ({value.flag or 'not finite'})"
-    if not math.isfinite(value.se):
-        return form(value.value)
-    low, high = value.interval(Z)
-    return f"{form(value.value)} ({span(low, high, form)})"
+    inner, low, high = bounded(value, *possible)
+    alone = not math.isfinite(value.se) or (possible != ANY and form(low) == form(high))
+    return form(inner) if alone else f"{form(inner)} ({span(low, high, form)})"
 
 
 def _fine(share: float) -> str:

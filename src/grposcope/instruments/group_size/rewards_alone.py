@@ -16,6 +16,7 @@ from grposcope.core.run import Floats, Groups, Run
 from grposcope.core.text import number, percent, visible
 from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
+from grposcope.instruments.group_size.size import KINDS
 from grposcope.logs.trainers import how_to_log
 from grposcope.maths import confidence, dead_groups, moments
 from grposcope.maths.dead_groups import expected
@@ -27,6 +28,9 @@ HALF = 0.5
 _MANY, _NEARLY_ALL = 10, 0.9
 """Groups whose rewards differ, at least, and the share of them that repeat at one distance, from which on it is said:
 of independent groups of 4 one in seven does."""
+
+_STANDARDIZED = ("standardized", "dead groups replaced")
+"""Comparisons whose best group size a probe tells for rewards of two values only."""
 
 MOST = 256
 """Most prompts that are proposed for a probe."""
@@ -47,13 +51,14 @@ class _SizesFromRewards:
     """Group sizes as the rewards of a run alone show them: dead groups, but not the best size.
 
     groups: how many groups; steps: the first and last of them; reward: their mean; success: their success rate, None
-    for rewards other than 0 and 1; curve: a point per group size.
+    for rewards other than 0 and 1; values: how many different rewards there are; curve: a point per group size.
     """
 
     groups: int
     steps: tuple[int, int]
     reward: float
     success: float | None
+    values: int
     curve: tuple[_RewardPoint, ...]
 
     unknown = ("sigma1", "delta", "prompt_variance", "mse", "best group")
@@ -61,10 +66,27 @@ class _SizesFromRewards:
 
     def sentence(self) -> str:
         """Statement that the group size cannot be told, with the reason."""
+        which = ", for some recipes" if self.values > 2 else ""
         return (
             "Cannot tell the best group size from rewards alone: it depends on the gradients of single rollouts, "
-            "which a probe of the model measures."
+            f"which a probe of the model measures{which}."
         )
+
+    def decides(self, recipe: str) -> list[str]:
+        """What a probe decides of rewards of more than two values, and what it does not; nothing for two values.
+
+        recipe: that of the run, empty where it is not known.
+        """
+        if self.values <= 2:
+            return []
+        own = f", recipe {visible(recipe, 40)} of this run among them" if KINDS.get(recipe) in _STANDARDIZED else ""
+        return [
+            f"What a probe decides here, with {self.values:,} different rewards: the best group size for advantages "
+            "that are the reward less a mean (rloo, dr_grpo; TRL: scale_rewards=False). It cannot decide it for "
+            f"advantages that are divided by the group's standard deviation (grpo, gspo, cispo, dapo{own}), however "
+            "large it is: their error is known for rewards of two values only. For these compare short runs of two "
+            "sizes at an equal number of rollouts; the table below holds for every recipe."
+        ]
 
 
 def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] = GROUPS) -> _SizesFromRewards:
@@ -78,7 +100,8 @@ def _of_rewards(rewards: Floats, steps: tuple[int, int], groups: Sequence[int] =
         )
         for group in groups
     )
-    return _SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), curve)
+    values = len(np.unique(rewards[np.isfinite(rewards)]))
+    return _SizesFromRewards(len(rewards), steps, float(np.nanmean(rewards)), success_rate(rewards), values, curve)
 
 
 def answer(run: Run, settings: PlanSettings) -> Answer:
@@ -99,13 +122,14 @@ def answer(run: Run, settings: PlanSettings) -> Answer:
         facts.sentence(),
         text=[
             f"{facts.groups:,} groups of steps {first:,} to {last:,}, mean reward {facts.reward:.3f}.",
+            *facts.decides(str(run.setting("recipe") or "")),
             *_copies(logged),
             *standardized_text(facts.success, max(map(len, logged))),
         ],
         tables=[_sizes(facts.curve), *standardized_table(facts.success, settings.groups)],
         document={
-            "kind": "run", "groups": facts.groups, "steps": facts.steps, "curve": facts.curve, "plan": None,
-            "cannot_tell": facts.unknown,
+            "kind": "run", "groups": facts.groups, "values": facts.values, "steps": facts.steps, "curve": facts.curve,
+            "plan": None, "cannot_tell": facts.unknown,
         },
     )  # fmt: skip
 

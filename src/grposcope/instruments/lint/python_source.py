@@ -25,6 +25,9 @@ _SAVED_ADAPTERS = re.compile(r"(?:Auto)?PeftModel\w*")
 _THAWS = {"merge_and_unload", "get_peft_model", "requires_grad_", "set_adapter"}
 """Calls after which other parameters may be trained than those that were loaded."""
 
+LOADS = "load_dataset"
+"""The function of Hugging Face datasets that loads data by its name."""
+
 _OF_ROLLOUTS = ("rollout_func", "tools", "environment_factory")
 """Arguments of the trainer by which rollouts have turns, or are drawn by a function of one's own."""
 
@@ -151,8 +154,8 @@ def _add_trainer(tree: ast.AST, names: Mapping[str, Any], calls: list[_PythonSet
 
 def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int]:
     """What a script has beside its settings -> its line: "unsloth", imported; "env_mask", a key of what its rollouts
-    return; arguments of its trainer, of _OF_ROLLOUTS; "frozen adapters" or "trained adapters", loaded as the model of
-    the trainer; and "adapter dropout", of a LoraConfig."""
+    return; arguments of its trainer, of _OF_ROLLOUTS; "load_dataset NAME", of data that it loads by a name; "frozen
+    adapters" or "trained adapters", loaded as the model of the trainer; and "adapter dropout", of a LoraConfig."""
     keywords = {keyword.arg: keyword.value for keyword in trainer.keywords}
     told = {name: keywords[name].lineno for name in _OF_ROLLOUTS
             if name in keywords and not _is_none(keywords[name])}  # fmt: skip
@@ -163,6 +166,10 @@ def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int
                 told.setdefault("unsloth", node.lineno)
         elif isinstance(node, ast.Constant) and node.value == "env_mask":
             told.setdefault("env_mask", node.lineno)
+        elif isinstance(node, ast.Call) and _name(node.func) == LOADS and node.args:
+            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
+            if isinstance(name, str):
+                told.setdefault(f"{LOADS} {name}", node.lineno)
     told |= _dropout_of_adapters(tree)
     model = keywords.get("model", trainer.args[0] if trainer.args else None)
     loaded = _loaded_adapters(tree, model)

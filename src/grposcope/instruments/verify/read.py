@@ -96,7 +96,9 @@ def _used(
     """What the evidence was read from, a clause each."""
     used = []
     if run is not None and run.steps and COMPUTED not in run.meta.notes:
-        used.append(f"the log of {log} ({run.steps:,} row{'s' * (run.steps != 1)})")
+        recipe = run.setting("recipe") if run.meta.engine == "grposcope" else None
+        trained = f" of recipe {recipe}" if recipe else ""
+        used.append(f"the log of {log} ({run.steps:,} row{'s' * (run.steps != 1)}{trained})")
     if rows:
         file = Path(rows[0].where.partition(", ")[0])
         folder = file.parent if where.is_dir() and file.is_absolute() == where.is_absolute() else where

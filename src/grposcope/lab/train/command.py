@@ -107,10 +107,31 @@ def run(arguments: argparse.Namespace) -> int:
         return 0
     if result.interrupted:
         print(_stopped(result), file=sys.stderr)
+    verdict = _verdict(result.folder)
     say(arguments, _outcome(result))
+    if verdict:
+        say(arguments, f"\n{verdict} (why, and what to do: grposcope diagnose {result.folder})")
     say(arguments, f"\n{_next_commands(result)}")
-    finish(arguments, _document(result))
+    finish(arguments, {**_document(result), "verdict": verdict})
     return 143 if result.terminated else 130 if result.interrupted else 0
+
+
+def _verdict(folder: Path) -> str:
+    """The first line of `grposcope diagnose` of the record in `folder`; empty where that is not there, or refuses."""
+    from grposcope.instruments import has
+
+    if not has("diagnosis"):
+        return ""
+    from grposcope.commands.log_flags import settled
+    from grposcope.instruments.diagnosis import answer
+    from grposcope.instruments.diagnosis.verdict import findings_of, verdict
+    from grposcope.logs import read
+
+    try:
+        run = settled(read(folder), None, lambda _: read(folder))
+    except UserError:
+        return ""
+    return answer.of_verdict(verdict(run, findings_of(run))).sentence
 
 
 def _stopped(result: TrainResult) -> str:

@@ -80,7 +80,28 @@ def read(path: Path) -> tuple[Rollout, ...]:
     match = _NAME.fullmatch(path.name)
     step = int(match[1]) if match else 0
     rows = pa.table(columns).to_pylist()
-    return tuple(_rollout(row, step, f"{path}, row {number}") for number, row in enumerate(rows, 1))
+    groups = _groups(rows)
+    return tuple(
+        _rollout(row, step, group, f"{path}, row {number}")
+        for number, (row, group) in enumerate(zip(rows, groups, strict=True), 1)
+    )
+
+
+def _groups(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The group of each row: its problem, with a number where a step drew it for several groups.
+
+    Rows of a group follow each other, and their places in it rise.
+    """
+    groups: list[str] = []
+    numbers: dict[str, int] = {}
+    previous: Mapping[str, Any] | None = None
+    for row in rows:
+        problem = str(row["problem"])
+        if previous is None or problem != previous["problem"] or row["rollout"] <= previous["rollout"]:
+            numbers[problem] = numbers.get(problem, -1) + 1
+        groups.append(f"{problem}\x1f{numbers[problem]}" if numbers[problem] else problem)
+        previous = row
+    return groups
 
 
 def _kinds() -> dict[str, pa.DataType]:
@@ -118,7 +139,7 @@ def _columns(rollout: Rollout) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _rollout(row: Mapping[str, Any], step: int, where: str) -> Rollout:
+def _rollout(row: Mapping[str, Any], step: int, group: str, where: str) -> Rollout:
     def numbers(name: str) -> Floats | None:
         return None if row.get(name) is None else np.asarray(row[name], np.float64)
 
@@ -127,7 +148,8 @@ def _rollout(row: Mapping[str, Any], step: int, where: str) -> Rollout:
     return Rollout(
         where=where,
         step=step,
-        group=row["problem"],
+        group=group,
+        named=True,
         problem=row["problem"],
         prompt=row["prompt"],
         index=row["rollout"],

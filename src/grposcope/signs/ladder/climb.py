@@ -25,6 +25,9 @@ RUNGS = (
 )
 """The questions in order: what fails explains those behind it."""
 
+CHECKS = "checks of a run without a gain"
+"""What the ladder is called in what is printed."""
+
 
 def _is_flat(outcome: Outcome) -> bool:
     """Whether neither a gain nor a fall was shown, so that the ladder is asked."""
@@ -59,9 +62,9 @@ def clause(rungs: Sequence[Rung]) -> str:
     if not rungs:
         return ""
     if failing := first_failing(rungs):
-        return f"ladder of a flat run, the first rung that fails ({failing.name}): {failing.because}"
+        return f"{CHECKS}, the first that fails ({failing.name}): {failing.because}"
     hold = [rung.name for rung in rungs if rung.answer == "yes"]
     untold = [rung.name for rung in rungs if rung.answer == "cannot tell"]
-    holds = f"{listed(hold)} hold{'s' * (len(hold) == 1)}" if hold else "no rung is shown to hold"
+    holds = f"{listed(hold)} {'passes' if len(hold) == 1 else 'pass'}" if hold else "none is shown to pass"
     rest = f"; not answerable: {', '.join(untold)} (-v says what to log)" if untold else ""
-    return f"ladder of a flat run: {holds}{rest}"
+    return f"{CHECKS}: {holds}{rest}"

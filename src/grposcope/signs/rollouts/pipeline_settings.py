@@ -98,9 +98,15 @@ def of_run(run: Run) -> Stated:
     logged = flat(run.config.get("logged") or {})
     own = flat({key: value for key, value in run.config.items() if key not in ("logged", "settings", "engine")})
     settings = flat(run.config.get("settings") or {})
-    every = {**own, **logged, **settings}
+    every = {**own, **logged, **{key: value for key, value in settings.items() if value is not None}}
+    if run.meta.engine == "grposcope":  # whose defaults are what the record resolved them to
+        resolved = {"kl": "objective.kl", "max_tokens": "sampling.max_tokens"}
+        every = {name: own[key] for name, key in resolved.items() if key in own} | every
     found = of_settings(every, run.meta.engine)
-    return own_schedule(found) if "recipe" in every else found
+    if "recipe" not in every:
+        return found
+    steered = str(every.get("autopilot", "off")).partition(":")[0] not in ("off", "advise")
+    return replace(own_schedule(found), schedule=None if steered else found.schedule)
 
 
 def own_schedule(stated: Stated) -> Stated:
@@ -127,6 +133,7 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         found["group"] = 0
     shape = _shape(settings, engine)
     loss = stated_loss.of_verl(settings) if engine == "verl" else stated_loss.of_trl(settings, found.get("limit"))
+    loss = stated_loss.of_own(settings) if engine == "grposcope" and loss is None else loss
     weights = settings.get("reward_weights", settings.get("weights"))
     stated = Stated(
         **{name: value for name, value in found.items() if value is not None},

@@ -85,8 +85,9 @@ def of_runs(runs: Sequence[Run], sources: Sequence[str]) -> Answer:
     if documents:
         document["texts"] = list(documents)
     further = [f"Not compared, {line}." for line in not_compared]
-    scored = _heldout_table(names, runs)
-    tables = [*_tables(names, verdicts, settings, ends, compared), *([scored] if scored else []), *written]
+    scored, paid = _heldout_table(names, runs), _parts_table(names, runs, compared)
+    beside = [table for table in (paid, scored) if table is not None]
+    tables = [*_tables(names, verdicts, settings, ends, compared), *beside, *written]
     return Answer(
         "parting", COMPARE.question, sentence=sentence, text=[*text, *further], tables=tables, document=document
     )
@@ -129,8 +130,44 @@ def _rows(names: Sequence[str], compared: Sequence[Sequence[_MetricDifference]])
          signed(row.second - row.first) + (f" ± {row.se:.2g}" if math.isfinite(row.se) else ""), _since(row),
          f"{row.adjusted:.2g}")
         for name, rows in zip(names, compared, strict=True)
-        for row in sorted(rows, key=lambda row: row.adjusted)
+        for row in sorted(rows, key=lambda row: row.adjusted) if not row.metric.startswith(PART)
     ]  # fmt: skip
+
+
+def _parts_table(
+    names: Sequence[str], runs: Sequence[Run], compared: Sequence[Sequence[_MetricDifference]]
+) -> Table | None:
+    """The parts of the reward that a run and the first both have: their first and last levels, and their difference
+    with its 95 % interval; None without one."""
+    rows = [
+        (name, _called(row), _levels(runs[0], row.metric), _levels(run, row.metric),
+         f"{signed(row.second - row.first)} [{', '.join(map(number, _interval(row)))}]", _since(row))
+        for name, run, differences in zip(names[1:], runs[1:], compared, strict=True)
+        for row in sorted(differences, key=lambda row: row.adjusted) if row.metric.startswith(PART)
+    ]  # fmt: skip
+    caption = (
+        "First and last level of each part in each run, and the difference over the last fifth of the steps that both "
+        "have, with its 95 % interval."
+    )
+    header = ("run", "part", names[0], "this run", "difference", "differs")
+    return Table("Parts of the reward", header, rows, caption) if rows else None
+
+
+def _called(row: _MetricDifference) -> str:
+    """A metric by its name; a part of the reward by its own."""
+    return visible(row.metric.removeprefix(PART), 60)
+
+
+def _interval(row: _MetricDifference) -> tuple[float, float]:
+    """The 95 % interval of a difference."""
+    return Estimate(row.second - row.first, row.se, 1).interval()
+
+
+def _levels(run: Run, metric: str) -> str:
+    """The first and the last level of a column of a run."""
+    series = Quantities(run).column(metric)
+    ends = (math.nan, math.nan) if series is None else (series.present.first.value, series.present.last.value)
+    return " → ".join(map(number, ends))
 
 
 def _since(difference: _MetricDifference) -> str:
@@ -171,9 +208,11 @@ def _conclusion(name: str, other: str, metrics: Sequence[_MetricDifference], cha
     change = main.second - main.first
     sizes = f"{number(main.second)} against {number(main.first)} at the common end ({signed(change)})"
     date = f", different from {_step(main)} on" if main.step is not None else ""
-    also = listed([f"{row.metric} ({signed(row.second - row.first)})" for row in others])
+    also = listed(
+        [f"{visible(row.metric.removeprefix(PART), 60)} ({signed(row.second - row.first)})" for row in others]
+    )
     too = f"; {also} {'differ' if len(others) > 1 else 'differs'} too" if others else ""
-    return f"{what}{main.metric} {sizes}{date}{too}."
+    return f"{what}{_called(main)} {sizes}{date}{too}."
 
 
 def _same(name: str, other: str, first: Run, second: Run) -> str:
@@ -247,7 +286,18 @@ COMPARED = (
     "reward", "reward_after_kl", "reward_std", "dead_fraction", "entropy", "kl", "kl_loss", "length", "truncated",
     "at_limit", "grad_norm", "clip_fraction",
 )  # fmt: skip
-"""Metrics that are compared."""
+"""Metrics that are compared, before the parts of the reward that both runs have."""
+
+PART = "component/"
+"""What the columns of single parts of the reward begin with."""
+
+
+def _parts(first: Run, second: Run) -> list[str]:
+    """Columns of the parts of the reward that both runs have; one that is the whole reward in both is none."""
+    runs = (first, second)
+    names = [name for name in first.table if name.startswith(PART) and name in second.table]
+    return [name for name in names if not all("reward" in run.table and np.array_equal(
+        run.table[name], run.table["reward"], equal_nan=True) for run in runs)]  # fmt: skip
 
 
 BEGIN = 5
@@ -284,7 +334,7 @@ def _differences(first: Run, second: Run) -> list[_MetricDifference]:
     """Differences of all metrics that both runs have on at least LEAST common steps; UserError if there are none."""
     steps, in_first, in_second = np.intersect1d(first.table["step"], second.table["step"], return_indices=True)
     measured = []
-    for name in COMPARED:
+    for name in (*COMPARED, *_parts(first, second)):
         if name not in first.table or name not in second.table:
             continue
         ours, other = first.table[name][in_first], second.table[name][in_second]

@@ -124,7 +124,9 @@ def _updates(evidence: PipelineEvidence) -> Iterator[tuple[int, list[Rollout], l
 
 def _computed(row: Rollout) -> bool:
     """Whether derivatives were written, and beside them what they were computed from, a value per token."""
-    return row.loss_weights is not None and token_weights.length(row) == len(row.loss_weights)
+    if row.loss_weights is None or row.advantages is None:
+        return False
+    return token_weights.length(row) == len(row.loss_weights)
 
 
 def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
@@ -167,8 +169,7 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
             reach = float(np.linalg.norm(wanted[compared]))
             size = size or float(np.linalg.norm((derivatives - wanted)[compared])) / max(reach, 1e-300)
     if not tokens:
-        yield cannot_tell("No batch has both derivatives of its loss that are not all 0 and what they are computed "
-                          "from: advantages, and log-probabilities of the policy and of the reference.")  # fmt: skip
+        yield cannot_tell(_not_compared(evidence))
         return
     first = wrong[0] if wrong else (0, "weights of another loss", "")
     yield exact(
@@ -191,6 +192,24 @@ def _weights(evidence: PipelineEvidence) -> Iterator[Finding]:
     if kl and not pulled:
         yield cannot_tell(f"The KL term is too small in these batches to see its coefficient {kl:g}; record batches "
                           "of later steps, at which the policy has left its reference.")  # fmt: skip
+
+
+def _not_compared(evidence: PipelineEvidence) -> str:
+    """Why no derivative could be compared with the stated loss, a sentence; of our own record with its recipe."""
+    if (
+        evidence.run is None
+        or evidence.engine != "grposcope"
+        or any(row.advantages is not None for row in evidence.rows)
+    ):
+        return (
+            "No batch has both derivatives of its loss that are not all 0 and what they are computed from: advantages, "
+            "and log-probabilities of the policy and of the reference."
+        )
+    recipe = evidence.run.setting("recipe")
+    return (
+        f"The loss is that of {f'recipe {recipe}' if recipe else 'the settings'}, but rollouts of this kind have no "
+        "advantages to compute it from; train with verify_every, which keeps them."
+    )
 
 
 def _tolerance(derivatives: Floats, training: str | None) -> float:

@@ -57,6 +57,9 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 def _prompts(evidence: PipelineEvidence) -> Finding:
     """One prompt in every group, of those in which two rollouts or more have one; that of a later turn counts not."""
+    if evidence.engine == "grposcope" and all(row.prompt_ids is None for row in evidence.rows):
+        return cannot_tell("The record keeps the prompt of each group, not of each rollout, so every group has one; "
+                           "train with verify_every, which keeps the tokens of every prompt.")  # fmt: skip
     mixed, known = [], 0
     whole = any(row.pieces > 1 for row in evidence.rows)
     first_turn = 0 if whole else min((row.turn for row in evidence.rows if row.turn is not None), default=0)
@@ -258,8 +261,11 @@ LEAST_BLOCK = 2
 def _ranks(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Groups of a batch are no repetition of the same prompts in the same order, as of processes that draw alike.
 
-    Data with fewer prompts than a batch come again in turn; they are told by all steps having the same prompts.
+    Data with fewer prompts than a batch come again in turn; they are told by all steps having the same prompts. Of a
+    choice of the groups of a batch, the order says nothing.
     """
+    if evidence.whole is False:
+        return
     batches: dict[int, list[tuple[str, tuple[str, ...]]]] = {}
     for (step, _), places in evidence.groups.items():
         prompt = _prompt(evidence.rows[places[0]])
