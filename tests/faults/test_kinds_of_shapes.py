@@ -1,0 +1,101 @@
+"""Kinds that the shape of a metric in time shows: what is named first, what is advised, and a sound twin beside each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from raw_log import read_raw
+from test_kinds_of_metric_logs import NAMES, Columns, sound
+from true_sentences import untrue
+
+from grposcope.core.finding import Finding
+from grposcope.faults.judge import diagnose
+from grposcope.instruments.diagnosis import answer, screen
+from grposcope.instruments.diagnosis.verdict import verdict
+from grposcope.logs import read
+
+N = 120
+K = np.arange(N)
+U = K / N
+SCORED = {"math/accuracy": "eval_math/accuracy", "language/accuracy": "eval_language/accuracy", "accuracy": "eval_accuracy"}
+
+Change = Callable[[np.random.Generator, Columns], Mapping[str, Any]]
+
+
+def evaluated(rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
+    """A score at every fifth row."""
+    return np.where(K % 5 == 4, mean + 0.01 * rng.normal(size=N), np.nan)
+
+
+def forgets(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U), "eval_math/accuracy": evaluated(rng, 0.4 + 0.3 * U)}
+
+
+def another_task(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"eval_accuracy": np.abs(evaluated(rng, np.full(N, 0.045)))}
+
+
+KINDS: dict[Change, tuple[str, str]] = {
+    forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
+    another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
+}
+"""What a log shows -> the fault that is named first, and how the advice begins."""
+
+
+def log(path: Path, change: Change, seed: int = 0) -> Path:
+    """The log of a sound run, so changed."""
+    rng = np.random.default_rng(seed)
+    table = sound(rng)
+    table |= change(rng, table)
+    lines = []
+    for k in range(N):
+        row = {"step": k + 1, **{name: float(values[k]) for name, values in table.items()}}
+        lines.append({name: value for name, value in row.items() if not (name.startswith("eval") and value != value)})
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def present(path: Path) -> list[Finding]:
+    return [finding for finding in diagnose(read(path)) if finding.present]
+
+
+@pytest.mark.parametrize("change", KINDS, ids=lambda change: change.__name__)
+def test_the_kind_is_named_first_and_what_is_said_is_true(tmp_path: Path, change: Change) -> None:
+    path = log(tmp_path / "log.jsonl", change)
+    run = read(path)
+    findings = diagnose(run)
+    first = next(finding for finding in findings if finding.present)
+    fault, remedy = KINDS[change]
+    assert (first.fault, first.remedy[: len(remedy)]) == (fault, remedy)
+    shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
+    assert [claim for claim in untrue(shown, read_raw(path, "step", NAMES, SCORED)) if path.name not in claim] == []
+
+
+def two_scores_that_rise(rng: np.random.Generator, row: Columns) -> Columns:
+    return {
+        "eval_language/accuracy": evaluated(rng, 0.5 + 0.1 * U), "eval_math/accuracy": evaluated(rng, 0.4 + 0.3 * U)
+    }  # fmt: skip
+
+
+def hard_ones_learned(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"eval_accuracy": np.abs(evaluated(rng, 0.04 + 0.2 * U))}
+
+
+@pytest.mark.parametrize("change", [two_scores_that_rise, hard_ones_learned], ids=lambda change: change.__name__)
+def test_nothing_is_named_of_a_sound_twin(tmp_path: Path, change: Change) -> None:
+    for seed in range(2):
+        assert present(log(tmp_path / "log.jsonl", change, seed)) == []
+
+
+def test_a_true_score_that_falls_beside_the_training_reward_on_other_problems_is_gaming(tmp_path: Path) -> None:
+    """A reward on problems held out rises with what is gamed: it is graded by the training's function."""
+
+    def change(rng: np.random.Generator, row: Columns) -> Columns:
+        return {"eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U), "eval_math/reward": evaluated(rng, 0.4 + 0.3 * U)}
+
+    assert present(log(tmp_path / "log.jsonl", change))[0].fault == "reward hacking"
