@@ -1,4 +1,4 @@
-"""Kinds that the shape of a metric in time shows: what is named first, what is advised, and a sound twin beside each."""
+"""Kinds that the shape of a metric in time shows: what is named first, what is advised, and sound twins."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ from grposcope.logs import read
 N = 120
 K = np.arange(N)
 U = K / N
-SCORED = {"math/accuracy": "eval_math/accuracy", "language/accuracy": "eval_language/accuracy", "accuracy": "eval_accuracy"}
+SCORED = {
+    "math/accuracy": "eval_math/accuracy",
+    "language/accuracy": "eval_language/accuracy",
+    "accuracy": "eval_accuracy",
+}
 
 Change = Callable[[np.random.Generator, Columns], Mapping[str, Any]]
 
@@ -33,16 +37,64 @@ def evaluated(rng: np.random.Generator, mean: np.ndarray) -> np.ndarray:
 
 
 def forgets(rng: np.random.Generator, row: Columns) -> Columns:
-    return {"eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U), "eval_math/accuracy": evaluated(rng, 0.4 + 0.3 * U)}
+    return {
+        "eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U),
+        "eval_math/accuracy": evaluated(rng, 0.4 + 0.3 * U),
+    }
 
 
 def another_task(rng: np.random.Generator, row: Columns) -> Columns:
     return {"eval_accuracy": np.abs(evaluated(rng, np.full(N, 0.045)))}
 
 
+def timed_out(rng: np.random.Generator, row: Columns) -> Columns:
+    slow = np.isin(K, [23, 41, 42, 77, 90, 104])
+    return {
+        "reward": row["reward"] * np.where(slow, 0.3, 1.0),
+        "step_time": 60 * np.where(slow, 6.0, 1.0) + rng.normal(size=N),
+    }
+
+
+def every_second(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"grad_norm": row["grad_norm"] * (K % 2 == 0), "loss": row["loss"] * (K % 2 == 0)}
+
+
+def restarted(rng: np.random.Generator, row: Columns) -> Columns:
+    away = np.where(K >= 60, np.clip((K - 60) / 5, 0, 1) * np.exp(-(K - 60) / 25), 0.0)
+    rate = 2e-6 * (0.02 + 0.98 * (0.5 + 0.5 * np.cos(np.pi * (K % 60) / 60)))
+    return {"learning_rate": rate, "reward": row["reward"] - 0.3 * away}
+
+
+def warms_up(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"learning_rate": 1e-6 * (K + 1) / N, "reward": 0.4 + 0.3 * U**2.2 + 0.03 * rng.normal(size=N)}
+
+
+def lenient(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"reward": row["reward"] + 0.25 * (K >= 60), "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}
+
+
+def data_again(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"reward": row["reward"] + 0.2 * (K >= 60), "epoch": np.where(K >= 60, K - 60, K) / 50,
+            "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}  # fmt: skip
+
+
+def rescaled(rng: np.random.Generator, row: Columns) -> Columns:
+    late = K >= 60
+    reward = np.where(late, 2 * row["reward"] - 1, row["reward"])
+    return {"reward": reward, "reward_std": row["reward_std"] * (1 + late),
+            "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}  # fmt: skip
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
+    timed_out: ("outage", "look into the logs of the grader"),
+    every_second: ("empty steps", "find what such a step trains on"),
+    restarted: ("learning rate off schedule", "where restarts of the schedule are meant"),
+    warms_up: ("learning rate off schedule", "give the warm-up 10 to 50 steps"),
+    lenient: ("wrong rewards", "put completions from before and after that step"),
+    data_again: ("repeated data", "restore the position in the data"),
+    rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
 
@@ -82,11 +134,33 @@ def two_scores_that_rise(rng: np.random.Generator, row: Columns) -> Columns:
     }  # fmt: skip
 
 
+def restarted_for_nothing(rng: np.random.Generator, row: Columns) -> Columns:
+    """Cycles of the learning rate at which no reward is lost."""
+    return {"learning_rate": 2e-6 * (0.02 + 0.98 * (0.5 + 0.5 * np.cos(np.pi * (K % 60) / 60)))}
+
+
+def learned_at_once(rng: np.random.Generator, row: Columns) -> Columns:
+    """A reward that rises within ten rows as the policy changes."""
+    gain = np.clip((K - 55) / 10, 0, 1)
+    return {
+        "reward": 0.3 + 0.35 * gain + 0.02 * rng.normal(size=N),
+        "completions/mean_length": 300 - 60 * gain + rng.normal(size=N),
+    }
+
+
+def an_evaluation_takes_its_time(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"step_time": 60 + 300 * (K % 10 == 9) + rng.normal(size=N), "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}
+
+
 def hard_ones_learned(rng: np.random.Generator, row: Columns) -> Columns:
     return {"eval_accuracy": np.abs(evaluated(rng, 0.04 + 0.2 * U))}
 
 
-@pytest.mark.parametrize("change", [two_scores_that_rise, hard_ones_learned], ids=lambda change: change.__name__)
+@pytest.mark.parametrize(
+    "change",
+    [two_scores_that_rise, hard_ones_learned, restarted_for_nothing, learned_at_once, an_evaluation_takes_its_time],
+    ids=lambda change: change.__name__,
+)
 def test_nothing_is_named_of_a_sound_twin(tmp_path: Path, change: Change) -> None:
     for seed in range(2):
         assert present(log(tmp_path / "log.jsonl", change, seed)) == []
@@ -96,6 +170,9 @@ def test_a_true_score_that_falls_beside_the_training_reward_on_other_problems_is
     """A reward on problems held out rises with what is gamed: it is graded by the training's function."""
 
     def change(rng: np.random.Generator, row: Columns) -> Columns:
-        return {"eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U), "eval_math/reward": evaluated(rng, 0.4 + 0.3 * U)}
+        return {
+            "eval_language/accuracy": evaluated(rng, 0.7 - 0.35 * U),
+            "eval_math/reward": evaluated(rng, 0.4 + 0.3 * U),
+        }
 
     assert present(log(tmp_path / "log.jsonl", change))[0].fault == "reward hacking"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import statistics
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 
-from claims import NAME, Check, V, any_of, ends_of_score, is_step, lasts_of_score, scored_key
+from claims import NAME, Check, V, any_of, ends_of_score, is_step, key_of, lasts_of_score, scored_key, value_of
 from claims_of_causes import STEP
 from raw_log import RawLog
 
@@ -32,7 +34,73 @@ def at_first(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["v"], [raw.first(raw.names["reward"])], 2)
 
 
+def _about(raw: RawLog, key: str, step: int, rows: int, level: Callable[[Sequence[float]], float]) -> list[float]:
+    """Levels of so many rows before a step, and of as many from it on."""
+    series = raw.finite(key)
+    at = next(k for k, (there, _) in enumerate(series) if there >= step)
+    return [
+        level([value for _, value in series[at - rows : at]]),
+        level([value for _, value in series[at : at + rows]]),
+    ]
+
+
+def rises_again(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY, which had fallen, rises from A to B within 15 rows of step S, and the mean reward of 25 rows goes from C
+    before it to D behind it": the rates, and the rewards up to the step and behind it."""
+    rates, step = raw.finite(key_of(raw, match["name"]) or ""), int(value_of(match["step"]))
+    behind = [rate for there, rate in rates if there >= step][:15]
+    rewards = _about(raw, raw.names["reward"], step + 1, 25, statistics.fmean)
+    return (
+        any_of(match["a"], behind[:1], 3) or any_of(match["b"], [max(behind)], 3)
+        or any_of(match["c"], rewards[:1], 2) or any_of(match["d"], rewards[1:], 2)
+    )  # fmt: skip
+
+
+def warms_up(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY rises from A in the first row to B in the last of N (C in the middle)"."""
+    rates = raw.values(key_of(raw, match["name"]) or "")
+    return (
+        any_of(match["a"], rates[:1], 3) or any_of(match["b"], rates[-1:], 3)
+        or any_of(match["c"], [rates[len(rates) // 2]], 3) or ("" if int(match["n"]) == len(rates) else "rows")
+    )  # fmt: skip
+
+
+def _jumps(raw: RawLog, match: re.Match[str]) -> str:
+    """ "the reward rises from A to B … at step S": medians of twelve rows on either side."""
+    levels = _about(raw, raw.names["reward"], int(value_of(match["step"])), 12, statistics.median)
+    return any_of(match["a"], levels[:1], 2) or any_of(match["b"], levels[1:], 2)
+
+
+def goes_back(raw: RawLog, match: re.Match[str]) -> str:
+    """ "epoch goes back from A to B at step S(…; the reward rises from C to D there)"."""
+    epochs, step = raw.finite("epoch"), int(value_of(match["step"]))
+    at = next(k for k, (there, _) in enumerate(epochs) if there == step)
+    return any_of(match["a"], [epochs[at - 1][1]], 3) or any_of(match["b"], [epochs[at][1]], 3)
+
+
+def every(raw: RawLog, match: re.Match[str]) -> str:
+    """ "they come every N rows": rows without a gradient."""
+    rows = [k for k, norm in enumerate(raw.values(raw.names["grad_norm"])) if norm == 0]
+    return "" if {b - a for a, b in pairwise(rows)} == {int(match["n"])} else "at another interval"
+
+
 OF_SHAPES: Sequence[tuple[str, Check]] = (
+    (
+        rf"(?P<name>{NAME}), which had fallen, rises from (?P<a>{V}) to (?P<b>{V}) within 15 rows of step {STEP}, and "
+        rf"the mean reward of 25 rows goes from (?P<c>{V}) before it to (?P<d>{V}) behind it",
+        rises_again,
+    ),
+    (
+        rf"(?P<name>{NAME}) rises from (?P<a>{V}) in the first row to (?P<b>{V}) in the last of (?P<n>\d+) "
+        rf"\((?P<c>{V}) in the middle\)",
+        warms_up,
+    ),
+    (rf"the reward rises from (?P<a>{V}) to (?P<b>{V})(?= from one row to the next at step {STEP})", _jumps),
+    (rf"reward (?P<a>{V}) → (?P<b>{V}) at step {STEP} alone", _jumps),
+    (rf"epoch goes back from (?P<a>{V}) to (?P<b>{V}) at step {STEP}", goes_back),
+    (rf"epoch (?P<a>{V}) → (?P<b>{V}) at step {STEP}", goes_back),
+    (rf"; the reward rises from {V} to {V} there", lambda raw, match: ""),
+    (r"they come every (?P<n>\d+) rows", every),
     (
         rf"held-out (?P<name>{NAME}) is (?P<a>{V}) to (?P<b>{V}) in all (?P<n>\d+) evaluations, the first at step "
         rf"{STEP}",
@@ -43,3 +111,13 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
     (rf"while (?P<name>{NAME}) rose from (?P<a>{V}) to (?P<b>{V})", rose_beside),
 )
 """Patterns and checks."""
+
+SHAPES_CONSTANTS: Sequence[tuple[str, str]] = (
+    (
+        r"(?:learning_rate|lr), (?:at step \d+|largest of the rows behind|last row|rows? before): [\d.e-]+",
+        "told before",
+    ),
+    (r"reward, 12 rows (?:before|from there): [\d.]+|epoch of the row before: [\d.]+", "told before"),
+    (r"warm-up 10 to 50 steps", "words of advice"),
+)
+"""Numbers that are no statement about the log, and why."""

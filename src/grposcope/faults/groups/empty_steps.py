@@ -1,8 +1,8 @@
 """Many steps have a gradient norm of 0.
 
 What it is
-    All groups of such a step have equal rewards, so that it costs rollouts and changes nothing; or what it trains on has
-    no weight, where it comes at one interval or beside groups that differ.
+    All groups of such a step have equal rewards, so that it costs rollouts and changes nothing; or what it trains on
+    has no weight, where it comes at one interval or beside groups that differ.
 How it shows
     The gradient norm is 0, or negligible beside its upper quartile, in a large share of late steps. They are
     counted.
@@ -46,9 +46,9 @@ _TIMES = 10
 """Empty steps at one interval, at least, for which no rewards come by chance."""
 
 _OF_BATCHES = (
-    "find what such a step trains on, for equal rewards do not make it empty: see that each part of a batch reaches the "
-    "optimiser once (accumulation, steps per generation, mini-batches), that masks and filters leave tokens in it, and "
-    "that the norm that is logged is that of an optimiser step"
+    "find what such a step trains on, for equal rewards do not make it empty: see that each part of a batch reaches "
+    "the optimiser once (accumulation, steps per generation, mini-batches), that masks and filters leave tokens in it, "
+    "and that the norm that is logged is that of an optimiser step"
 )
 """What to do where steps are empty at one interval, or with unequal rewards."""
 

@@ -2,8 +2,8 @@
 
 What it is
     The policy overfits its training problems, or loses skills that they do not exercise, while another score by the
-    same measure rises; or the evaluation has another prompt, limit or grader than the training. Else, with a training reward
-    that rises it is reward hacking, which is named first.
+    same measure rises; or the evaluation has another prompt, limit or grader than the training. Else, with a training
+    reward that rises it is reward hacking, which is named first.
 How it shows
     The held-out score falls after its best evaluation by more than evaluations differ by chance; or it is the same to
     the last digit while the reward rises, so that what is evaluated never changes.
@@ -24,7 +24,12 @@ from functools import partial
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, cannot_tell, fact, measured
 from grposcope.faults.reward.reward_hacking import (
-    GOES_ON, best_evaluation, rises_elsewhere, score_levels, shares, up_to,
+    GOES_ON,
+    best_evaluation,
+    rises_elsewhere,
+    score_levels,
+    shares,
+    up_to,
 )  # fmt: skip
 from grposcope.maths.timeseries.peak import since_places
 from grposcope.signs import heldout, onset, run_outcome

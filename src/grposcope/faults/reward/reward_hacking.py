@@ -76,9 +76,9 @@ _UNRISEN = 0.25
 """Share of its whole rise that the training reward may have made where such a score is first evaluated."""
 
 _OF_ANOTHER_TASK = (
-    "evaluate one checkpoint on problems of the training, and put the evaluation's prompt, stop tokens, token limit and "
-    "grader beside those of the training: the two differ before anything is learned, so that the difference is no sign "
-    "of gaming. Where they are alike, the problems held out are much harder: take some that the start solves at times"
+    "evaluate one checkpoint on problems of the training, and put the evaluation's prompt, stop tokens, token limit "
+    "and grader beside those of the training: the two differ before anything is learned, so that the difference is no "
+    "sign of gaming. Where they are alike, the problems held out are much harder: take some that the start solves at times"
 )
 """What to do where the evaluation is far below the training from its first one on."""
 

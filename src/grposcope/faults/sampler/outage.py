@@ -112,7 +112,7 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _of_what_is_sampled(quantities: Quantities) -> list[MetricSeries]:
-    """What is logged of completions, of the sampler and of the clock: lengths, each mismatch, and the time of a step."""
+    """What is logged of completions, of the sampler and of the clock: lengths, each mismatch, the time of a step."""
     names = ["length", _SECONDS, *(name for name in quantities.run.table if name.startswith("mismatch/"))]
     return [series for name in names if (series := quantities.column(name)) is not None and len(series) >= LEAST]
 

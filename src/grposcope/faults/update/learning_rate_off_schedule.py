@@ -62,7 +62,7 @@ _OF_RESTARTS = (
 """What to do where the reward is lost as the rate rises again."""
 
 _OF_A_LONG_WARM_UP = (
-    "give the warm-up 10 to 50 steps (or a tenth of the run): a scheduler that counts other steps than the optimiser's, "
+    "give the warm-up 10 to 50 steps (or a tenth of the run): a scheduler that counts other steps than the optimiser's "
     "or a number of warm-up steps from a longer run, makes it so long"
 )
 """What to do where the rate rises over the whole log."""
@@ -104,8 +104,9 @@ def _rises_again(quantities: Quantities, rate: MetricSeries) -> Finding | None:
     again = f", and likewise at {len(losses) - 1} later step{'s' * (len(losses) > 2)}" if len(losses) > 1 else ""
     first, last = apart(before, after)
     because = (
-        f"{quantities.key(rate.name)}, which had fallen, rises from {values[row]:.3g} to {top:.3g} within {_WITHIN} rows "
-        f"of step {step:,}, and the mean reward of {_AROUND} rows goes from {first} before it to {last} behind it{again}"
+        f"{quantities.key(rate.name)}, which had fallen, rises from {values[row]:.3g} to {top:.3g} within {_WITHIN} "
+        f"rows of step {step:,}, and the mean reward of {_AROUND} rows goes from {first} before it to {last} behind it"
+        + again
     )
     evidence = (
         Sign(f"{rate.name}, at step {step:,}", float(values[row]), column=rate.name),
