@@ -53,7 +53,7 @@ _OF_BATCHES = (
 """What to do where steps are empty at one interval, or with unequal rewards."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The share of late steps that have no gradient, above MANY."""
     norm = quantities.require("grad_norm", SHORT)
     empty = (~live(norm.values)).astype(float)
@@ -98,7 +98,7 @@ FAULT = Fault(
     outgrown=True,
     log=LogTest(
         "empty steps",
-        check,
+        _check,
         needs=("grad_norm",),
         statistic="share of late steps whose gradient norm is 0 or negligible compared with the upper quartile",
         threshold=f"{MANY:g}",

@@ -78,7 +78,7 @@ _UNRISEN = 0.25
 _OF_ANOTHER_TASK = (
     "evaluate one checkpoint on problems of the training, and put the evaluation's prompt, stop tokens, token limit "
     "and grader beside those of the training: the two differ before anything is learned, so that the difference is no "
-    "sign of gaming. Where they are alike, the problems held out are much harder: take some that the start solves at times"
+    "sign of gaming. Where they are alike, those held out are much harder: take some that the start solves at times"
 )
 """What to do where the evaluation is far below the training from its first one on."""
 
@@ -89,7 +89,7 @@ _EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
@@ -262,7 +262,7 @@ FAULT = Fault(
     implies=("held-out decline",),
     log=LogTest(
         "reward hacking",
-        check,
+        _check,
         needs=("reward", "evaluation"),
         statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the "
         "task reward before KL) falls, or that score (or one without weight in the reward) gains less than "

@@ -65,7 +65,7 @@ rows took longer."""
 _SECONDS = "seconds_step"
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Rows whose reward is lost, at one interval, or with other completions or another sampler, or at one exact value
     in several rows on end."""
     reward = quantities.require("reward", LEAST)
@@ -143,7 +143,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "outage",
-        check,
+        _check,
         needs=("reward",),
         statistic="rows whose reward is far below its running median, the interval between them, and the length, "
         "the mismatch and the time of the same rows",
