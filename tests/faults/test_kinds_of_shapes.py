@@ -22,6 +22,7 @@ from grposcope.logs import read
 N = 120
 K = np.arange(N)
 U = K / N
+ALL = {**NAMES, "length_max": "completions/max_length"}
 SCORED = {
     "math/accuracy": "eval_math/accuracy",
     "language/accuracy": "eval_language/accuracy",
@@ -85,6 +86,31 @@ def rescaled(rng: np.random.Generator, row: Columns) -> Columns:
             "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}  # fmt: skip
 
 
+def spikes_with_the_mismatch(rng: np.random.Generator, row: Columns) -> Columns:
+    odd = np.isin(K, [31, 44, 52, 63, 71, 80, 88, 97, 103, 111])
+    late = np.clip((K - 85) / 20, 0, 1)
+    return {"grad_norm": row["grad_norm"] * np.where(odd, 12.0, 1.0), "reward": row["reward"] - 0.3 * late,
+            "sampling/sampling_logp_difference/mean": np.where(odd, 0.12, 0.01) * (1 + 0.1 * rng.normal(size=N))}  # fmt: skip
+
+
+def runs_on(rng: np.random.Generator, row: Columns) -> Columns:
+    cut = 0.02 + 0.43 * np.clip((U - 0.3) / 0.5, 0, 1)
+    reward = (0.45 + 0.3 * U) * (1 - cut) + 0.02 * rng.normal(size=N)
+    return {"completions/clipped_ratio": cut + 0.005 * rng.normal(size=N), "reward": reward,
+            "completions/mean_length": 300 * (1 - cut) + 1024 * cut + 3 * rng.normal(size=N),
+            "completions/mean_terminated_length": 300 + 5 * rng.normal(size=N)}  # fmt: skip
+
+
+def pinned(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"completions/clipped_ratio": np.zeros(N), "completions/max_length": np.full(N, 1873.0),
+            "completions/mean_length": 500 + 700 * U + 10 * rng.normal(size=N),
+            "reward": row["reward"] - 0.45 * np.clip(U - 0.4, 0, 1)}  # fmt: skip
+
+
+def fewer(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"num_valid_samples": np.round(512 * np.exp(-2.5 * U))}
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
@@ -94,6 +120,10 @@ KINDS: dict[Change, tuple[str, str]] = {
     warms_up: ("learning rate off schedule", "give the warm-up 10 to 50 steps"),
     lenient: ("wrong rewards", "put completions from before and after that step"),
     data_again: ("repeated data", "restore the position in the data"),
+    spikes_with_the_mismatch: ("gradient spikes", "find the tokens of such a row"),
+    runs_on: ("length", "read completions that are cut now"),
+    pinned: ("unseen truncation", "raise the limit that is in force"),
+    fewer: ("selective dropping", "find what leaves rollouts out"),
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
@@ -125,7 +155,7 @@ def test_the_kind_is_named_first_and_what_is_said_is_true(tmp_path: Path, change
     fault, remedy = KINDS[change]
     assert (first.fault, first.remedy[: len(remedy)]) == (fault, remedy)
     shown = screen.text(run, verdict(run, findings), findings, answer.of_run(run, findings), "", 2000)
-    assert [claim for claim in untrue(shown, read_raw(path, "step", NAMES, SCORED)) if path.name not in claim] == []
+    assert [claim for claim in untrue(shown, read_raw(path, "step", ALL, SCORED)) if path.name not in claim] == []
 
 
 def two_scores_that_rise(rng: np.random.Generator, row: Columns) -> Columns:
@@ -176,3 +206,30 @@ def test_a_true_score_that_falls_beside_the_training_reward_on_other_problems_is
         }
 
     assert present(log(tmp_path / "log.jsonl", change))[0].fault == "reward hacking"
+
+
+def of_two(tmp_path: Path, code: np.ndarray) -> list[Finding]:
+    """What is found of a run of prime-rl on two environments, of which one is learned."""
+    rng, lines = np.random.default_rng(3), []
+    for k in range(N):
+        rewards = {"math": 0.3 + 0.45 * U[k] + 0.02 * rng.normal(), "code": code[k] + 0.02 * rng.normal()}
+        row = {"step": k, "optim/lr": 1e-6, "optim/grad_norm": 0.4 + 0.02 * rng.normal(), "mismatch_kl/all/mean": 1e-4}
+        for name, reward in (*rewards.items(), ("all", sum(rewards.values()) / 2)):
+            row |= {
+                f"reward/{name}/mean": reward,
+                f"is_truncated/{name}/mean": 0.01,
+                f"num_output_tokens/{name}/mean": 300.0,
+            }
+        lines.append(json.dumps(row))
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    return present(tmp_path / "metrics.jsonl")
+
+
+def test_an_environment_that_is_lost_for_another_is_told(tmp_path: Path) -> None:
+    """Over all of them the reward stays, which is not called a run that learns nothing."""
+    (found,) = of_two(tmp_path, 0.6 - 0.45 * U)
+    assert (found.fault, found.grade) == ("reward decline", "failing")
+    assert found.because.startswith("the reward of code fell from 0.")
+    assert "while that of math rose from 0." in found.because
+    assert found.remedy.startswith("balance the environments: draw more prompts of code")
+    assert of_two(tmp_path, 0.3 + 0.2 * U) == []

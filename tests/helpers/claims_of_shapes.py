@@ -84,6 +84,27 @@ def every(raw: RawLog, match: re.Match[str]) -> str:
     return "" if {b - a for a, b in pairwise(rows)} == {int(match["n"])} else "at another interval"
 
 
+def with_the_spikes(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is B in their rows and A in others": medians in rows of norms over three times their median, and else."""
+    norms, sizes = raw.values(raw.names["grad_norm"]), raw.values(key_of(raw, match["name"]) or "")
+    usual = statistics.median(norms)
+    inside, outside = (
+        [v for v, norm in zip(sizes, norms, strict=True) if (norm > 3 * usual) == far] for far in (True, False)
+    )
+    return any_of(match["b"], [statistics.median(inside)], 1) or any_of(match["a"], [statistics.median(outside)], 1)
+
+
+def pinned(raw: RawLog, match: re.Match[str]) -> str:
+    values = raw.values(key_of(raw, match["name"]) or "")
+    return any_of(match["v"], [min(values)], 4) or any_of(match["v"], [max(values)], 4)
+
+
+def counted(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY A → B rollouts of a step": its first and last level."""
+    key = key_of(raw, match["name"]) or ""
+    return any_of(match["a"], [raw.first(key)], 2) or any_of(match["b"], [raw.last(key)], 2)
+
+
 OF_SHAPES: Sequence[tuple[str, Check]] = (
     (
         rf"(?P<name>{NAME}), which had fallen, rises from (?P<a>{V}) to (?P<b>{V}) within 15 rows of step {STEP}, and "
@@ -100,6 +121,9 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
     (rf"epoch goes back from (?P<a>{V}) to (?P<b>{V}) at step {STEP}", goes_back),
     (rf"epoch (?P<a>{V}) → (?P<b>{V}) at step {STEP}", goes_back),
     (rf"; the reward rises from {V} to {V} there", lambda raw, match: ""),
+    (rf"(?P<name>{NAME}) is (?P<b>{V}) in their rows and (?P<a>{V}) in others", with_the_spikes),
+    (rf"(?P<name>{NAME}) stays at (?P<v>{V}) tokens while the mean grows from {V} to {V}", pinned),
+    (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) rollouts(?: of a step| a step)", counted),
     (r"they come every (?P<n>\d+) rows", every),
     (
         rf"held-out (?P<name>{NAME}) is (?P<a>{V}) to (?P<b>{V}) in all (?P<n>\d+) evaluations, the first at step "
@@ -118,6 +142,11 @@ SHAPES_CONSTANTS: Sequence[tuple[str, str]] = (
         "told before",
     ),
     (r"reward, 12 rows (?:before|from there): [\d.]+|epoch of the row before: [\d.]+", "told before"),
+    (
+        r"mean reward and its gradient [\d.]+ × as much as at first|last over first: [\d.]+ \(counts up to 0\.5\)",
+        "of those",
+    ),
+    (r"limit in tokens: [\d,]+", "told before"),
     (r"warm-up 10 to 50 steps", "words of advice"),
 )
 """Numbers that are no statement about the log, and why."""

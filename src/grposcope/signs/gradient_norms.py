@@ -189,8 +189,8 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _where_the_mismatch_is_large(quantities: Quantities, steps: Array) -> str:
-    """That the mismatch is _LARGER × what it is in other rows in _TOGETHER of the rows of these steps, as a clause; empty
-    where it is not, or is not logged."""
+    """That the mismatch is _LARGER × what it is in other rows in _TOGETHER of the rows of these steps, as a clause;
+    empty where it is not, or is not logged."""
     sizes = quantities.get("mismatch", LEAST)
     if sizes is None or sizes.values.min() < 0:
         return ""

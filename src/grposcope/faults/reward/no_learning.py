@@ -78,6 +78,10 @@ def check(quantities: Quantities) -> Finding:
         because = f"the reward changed by {most:.2g} at most over {steps}, and {margin:.2g} or more is not ruled out"
         return measured(p, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
+    parts = {} if quantities.run.in_turn else quantities.run.scopes
+    moved = {name: run_outcome.of_reward(Quantities(part)).direction for name, part in parts.items()}
+    if {"up", "down"} & {*moved.values()}:
+        return measured(1.0, f"{because}, and rewards of single environments changed", evidence)
     outcome = run_outcome.of_run(quantities.run)
     if outcome.heldout and outcome.direction == "up":
         return measured(1.0, f"{because}, and held-out {outcome.name} rose", evidence)

@@ -27,7 +27,7 @@ from scipy.special import ndtr
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
 from grposcope.core.metrics import VARIANTS
-from grposcope.core.text import number
+from grposcope.core.text import number, visible
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.onset import CLEAR, at_once
 from grposcope.signs import onset, run_outcome
@@ -60,6 +60,12 @@ OF_GRADING = (
 )
 """What to do where the reward is lower from one row on and what is sampled stays as it was."""
 
+_OF_ENVIRONMENTS = (
+    "balance the environments: draw more prompts of {0}, normalise advantages within each, and see whether its answers "
+    "changed form with the others' (read late completions of it); choose checkpoints by a score of each"
+)
+"""What to do where one environment is lost for another."""
+
 DISTINCT = 4.0
 """Spreads by which rows on either side of a fall differ, where other metrics show what made it."""
 
@@ -88,11 +94,35 @@ BEYOND = 0.05
 def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
+    if (traded := _of_environments(quantities)) is not None:
+        return traded
     at_one_step, of_reward = _at_one_step(quantities, reward), run_outcome.of_reward(quantities)
     because = f"the reward {at_one_step or fell(of_reward)}"
     if not at_one_step and of_reward.direction == "up":  # it fell on its way, and is higher than at first
         return measured(1.0, because, ends(reward))
     return _fall(quantities, reward, because)
+
+
+def _of_environments(quantities: Quantities) -> Finding | None:
+    """That the reward of an environment falls while that of another rises; None where it is not so, or none is apart.
+
+    The p-value is that of the clearest fall, times the number of environments.
+    """
+    run = quantities.run
+    parts = {} if run.in_turn else {name: Quantities(scope) for name, scope in run.scopes.items()}
+    seen = {name: run_outcome.of_reward(part) for name, part in parts.items() if part.get("reward") is not None}
+    rises = [name for name, outcome in seen.items() if outcome.direction == "up"]
+    falls = {name: _fall(parts[name], parts[name].require("reward"), fell(outcome))
+             for name, outcome in seen.items() if outcome.direction == "down"}  # fmt: skip
+    if not rises or not falls:
+        return None
+    name = min(falls, key=lambda each: falls[each].p)
+    because = f"the reward of {visible(name, 40)} {fell(seen[name])} while that of {visible(rises[0], 40)} "
+    because += fell(seen[rises[0]])
+    remedy = _OF_ENVIRONMENTS.format(visible(name, 40))
+    brief = f"reward of {visible(name, 20)} down, of {visible(rises[0], 20)} up"
+    return replace(falls[name], p=min(1.0, len(seen) * falls[name].p), because=because, brief=brief, remedy=remedy,
+                   effect="", grades=("warning", "failing"), explains=("no learning",))  # fmt: skip
 
 
 def _fall(quantities: Quantities, reward: MetricSeries, because: str) -> Finding:
