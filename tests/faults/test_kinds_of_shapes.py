@@ -90,7 +90,7 @@ def spikes_with_the_mismatch(rng: np.random.Generator, row: Columns) -> Columns:
     odd = np.isin(K, [31, 44, 52, 63, 71, 80, 88, 97, 103, 111])
     late = np.clip((K - 85) / 20, 0, 1)
     return {"grad_norm": row["grad_norm"] * np.where(odd, 12.0, 1.0), "reward": row["reward"] - 0.3 * late,
-            "sampling/sampling_logp_difference/mean": np.where(odd, 0.12, 0.01) * (1 + 0.1 * rng.normal(size=N))}  # fmt: skip
+            "sampling/sampling_logp_difference/mean": np.where(odd, 0.12, 0.01) + 0.001 * rng.normal(size=N)}  # fmt: skip
 
 
 def runs_on(rng: np.random.Generator, row: Columns) -> Columns:

@@ -242,6 +242,8 @@ def _of_reward(quantities: Quantities) -> Outcome:
             first, last = (int(reward.steps[row]) for row in (dip[0], dip[1] - 1))
             levels = {name: getattr(outcome_of_reward, name) for name in ("start", "end", "best", "best_step")}
             outcome_of_reward = replace(again, **levels, dip=Interval(first, first, last))
+    if outcome_of_reward.fate == "solved" and quantities.least_spread is not None:  # the top is not known
+        outcome_of_reward = replace(outcome_of_reward, fate="flat")
     return replace(outcome_of_reward, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 
 
