@@ -90,7 +90,7 @@ def spikes_with_the_mismatch(rng: np.random.Generator, row: Columns) -> Columns:
     odd = np.isin(K, [31, 44, 52, 63, 71, 80, 88, 97, 103, 111])
     late = np.clip((K - 85) / 20, 0, 1)
     return {"grad_norm": row["grad_norm"] * np.where(odd, 12.0, 1.0), "reward": row["reward"] - 0.3 * late,
-            "sampling/sampling_logp_difference/mean": np.where(odd, 0.12, 0.01) + 0.001 * rng.normal(size=N)}  # fmt: skip
+            "sampling/sampling_logp_difference/mean": 0.01 + 0.11 * odd + 0.001 * rng.normal(size=N)}  # fmt: skip
 
 
 def runs_on(rng: np.random.Generator, row: Columns) -> Columns:
@@ -111,6 +111,16 @@ def fewer(rng: np.random.Generator, row: Columns) -> Columns:
     return {"num_valid_samples": np.round(512 * np.exp(-2.5 * U))}
 
 
+def tells_nothing_apart(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"reward": 0.8 + 0.002 * rng.normal(size=N), "reward_std": 0.012 + 0.001 * rng.normal(size=N),
+            "frac_reward_zero_std": 0.54 + 0.03 * rng.normal(size=N)}  # fmt: skip
+
+
+def not_one(rng: np.random.Generator, row: Columns) -> Columns:
+    rate = 1e-6 * np.clip((K + 1) / 20, 0, 1)
+    return {"learning_rate": rate, "clip_ratio/region_mean": 0.14 * np.exp(0.1 * rng.normal(size=N))}
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
@@ -124,6 +134,8 @@ KINDS: dict[Change, tuple[str, str]] = {
     runs_on: ("length", "read completions that are cut now"),
     pinned: ("unseen truncation", "raise the limit that is in force"),
     fewer: ("selective dropping", "find what leaves rollouts out"),
+    tells_nothing_apart: ("no learning", "have ten answers of a prompt graded"),
+    not_one: ("wrong old log-probabilities", "compute old and current log-probabilities"),
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
@@ -182,18 +194,40 @@ def an_evaluation_takes_its_time(rng: np.random.Generator, row: Columns) -> Colu
     return {"step_time": 60 + 300 * (K % 10 == 9) + rng.normal(size=N), "eval_accuracy": evaluated(rng, 0.4 + 0.3 * U)}
 
 
+def clips_with_its_steps(rng: np.random.Generator, row: Columns) -> Columns:
+    """Several updates of a batch: what they clip grows with the learning rate."""
+    rate = np.clip((K + 1) / 20, 0, 1)
+    return {"learning_rate": 1e-6 * rate, "clip_ratio/region_mean": 0.06 * rate * np.exp(0.1 * rng.normal(size=N))}
+
+
 def hard_ones_learned(rng: np.random.Generator, row: Columns) -> Columns:
     return {"eval_accuracy": np.abs(evaluated(rng, 0.04 + 0.2 * U))}
 
 
 @pytest.mark.parametrize(
     "change",
-    [two_scores_that_rise, hard_ones_learned, restarted_for_nothing, learned_at_once, an_evaluation_takes_its_time],
+    [
+        two_scores_that_rise,
+        hard_ones_learned,
+        restarted_for_nothing,
+        learned_at_once,
+        an_evaluation_takes_its_time,
+        clips_with_its_steps,
+    ],
     ids=lambda change: change.__name__,
 )
 def test_nothing_is_named_of_a_sound_twin(tmp_path: Path, change: Change) -> None:
     for seed in range(2):
         assert present(log(tmp_path / "log.jsonl", change, seed)) == []
+
+
+def solved_from_the_start(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"reward": 0.93 + 0.01 * rng.normal(size=N), "reward_std": 0.15 + 0.01 * rng.normal(size=N),
+            "frac_reward_zero_std": 0.4 + 0.03 * rng.normal(size=N), "kl": row["kl"] * 0.1}  # fmt: skip
+
+
+def test_what_is_solved_from_the_start_is_no_judge_that_tells_nothing_apart(tmp_path: Path) -> None:
+    assert [finding.grade for finding in present(log(tmp_path / "log.jsonl", solved_from_the_start))] in ([], ["note"])
 
 
 def test_a_true_score_that_falls_beside_the_training_reward_on_other_problems_is_gaming(tmp_path: Path) -> None:
@@ -233,3 +267,20 @@ def test_an_environment_that_is_lost_for_another_is_told(tmp_path: Path) -> None
     assert "while that of math rose from 0." in found.because
     assert found.remedy.startswith("balance the environments: draw more prompts of code")
     assert of_two(tmp_path, 0.3 + 0.2 * U) == []
+
+
+def of_prompts(tmp_path: Path, longest: np.ndarray) -> list[str]:
+    """What is found of a run of verl most of whose prompts are as long as the longest of their row."""
+    rng, path = np.random.default_rng(4), tmp_path / "metrics.jsonl"
+    lines = [
+        {"critic/score/mean": 0.1 + 0.01 * rng.normal(), "prompt_length/mean": 470.0, "prompt_length/max": longest[k],
+         "prompt_length/min": 210.0, "prompt_length/clip_ratio": 0.6 + 0.05 * rng.normal(), "actor/pg_loss": 0.01}
+        for k in range(N)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps({"step": k + 1, "data": line}) + "\n" for k, line in enumerate(lines)))
+    return [finding.fault for finding in present(path)]
+
+
+def test_prompts_that_are_cut_are_told(tmp_path: Path) -> None:
+    assert of_prompts(tmp_path, np.full(N, 512.0))[0] == "room for sequences"
+    assert "room for sequences" not in of_prompts(tmp_path, 500.0 + K % 13)

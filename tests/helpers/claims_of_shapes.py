@@ -105,6 +105,26 @@ def counted(raw: RawLog, match: re.Match[str]) -> str:
     return any_of(match["a"], [raw.first(key)], 2) or any_of(match["b"], [raw.last(key)], 2)
 
 
+def differ_by(raw: RawLog, match: re.Match[str]) -> str:
+    """ "rewards of a group that differ do so by A, about a mean of B": median spread over the share of live groups."""
+    spread, dead = (statistics.median(raw.values(raw.names[name])) for name in ("reward_std", "dead_fraction"))
+    wrong = any_of(match["a"] or match["a2"], [spread / (1 - dead)], 2)
+    return wrong or ("" if match["v"] is None else any_of(match["v"], [raw.last(raw.names["reward"])], 2))
+
+
+def clipped_at_first(raw: RawLog, match: re.Match[str]) -> str:
+    """ "KEY is A in the N rows with up to 0.3 × the largest learning rate and B in those at full size": medians."""
+    rates, shares = raw.values(raw.names["lr"]), raw.values(key_of(raw, match["name"]) or "")
+    full = next(k for k, rate in enumerate(rates) if rate >= 0.8 * max(rates))
+    warm = [shares[k] for k in range(full) if rates[k] <= 0.3 * max(rates)]
+    said = match.groupdict()
+    wrong = any_of(said["a"], [statistics.median(warm)], 2)
+    if wrong or not said.get("b"):
+        return wrong
+    wrong = any_of(said["b"], [statistics.median(shares[full : full + 30])], 2)
+    return wrong or ("" if int(said["n"]) == len(warm) else f"{len(warm)} rows")
+
+
 OF_SHAPES: Sequence[tuple[str, Check]] = (
     (
         rf"(?P<name>{NAME}), which had fallen, rises from (?P<a>{V}) to (?P<b>{V}) within 15 rows of step {STEP}, and "
@@ -124,6 +144,17 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
     (rf"(?P<name>{NAME}) is (?P<b>{V}) in their rows and (?P<a>{V}) in others", with_the_spikes),
     (rf"(?P<name>{NAME}) stays at (?P<v>{V}) tokens while the mean grows from {V} to {V}", pinned),
     (rf"(?P<name>{NAME}) (?P<a>{V}) → (?P<b>{V}) rollouts(?: of a step| a step)", counted),
+    (
+        rf"rewards of a group that differ do so by (?P<a>{V}), about a mean of (?P<v>{V})|"
+        rf"rewards differ by (?P<a2>{V})",
+        differ_by,
+    ),
+    (
+        rf"(?P<name>{NAME}) is (?P<a>{V}) in the (?P<n>\d+) rows with up to 0\.3 × the largest learning rate and "
+        rf"(?P<b>{V}) in those at full size",
+        clipped_at_first,
+    ),
+    (rf"(?P<name>{NAME}) is (?P<a>{V}) from the first rows on", clipped_at_first),
     (r"they come every (?P<n>\d+) rows", every),
     (
         rf"held-out (?P<name>{NAME}) is (?P<a>{V}) to (?P<b>{V}) in all (?P<n>\d+) evaluations, the first at step "
@@ -147,6 +178,7 @@ SHAPES_CONSTANTS: Sequence[tuple[str, str]] = (
         "of those",
     ),
     (r"limit in tokens: [\d,]+", "told before"),
+    (r"median of the warm-up: [\d.]+ \(counts from 0\.04\)|far below 0\.2 \(GSPO\)", "told before, words of advice"),
     (r"warm-up 10 to 50 steps", "words of advice"),
 )
 """Numbers that are no statement about the log, and why."""

@@ -69,8 +69,8 @@ def _check(quantities: Quantities) -> Finding:
     if not walled or not _AT_LIMIT <= at_limit <= 1:
         return fact(False, "prompts are shorter than their limit, but for few", evidence)
     because = (
-        f"{percent(at_limit)} of the prompts have {number(top)} tokens in the median row, and none of any row has more, "
-        "as where longer ones are cut there"
+        f"{percent(at_limit)} of the prompts have {number(top)} tokens in the median row, and none of any row has "
+        "more, as where longer ones are cut there"
     )
     brief = f"{percent(at_limit)} of prompts cut at {number(top)} tokens"
     return fact(True, because, evidence, brief=brief, remedy=_ROOM_FOR_PROMPTS, grades=("warning", "failing"),
