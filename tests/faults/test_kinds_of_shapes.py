@@ -284,3 +284,16 @@ def of_prompts(tmp_path: Path, longest: np.ndarray) -> list[str]:
 def test_prompts_that_are_cut_are_told(tmp_path: Path) -> None:
     assert of_prompts(tmp_path, np.full(N, 512.0))[0] == "room for sequences"
     assert "room for sequences" not in of_prompts(tmp_path, 500.0 + K % 13)
+
+
+def test_a_kl_that_is_large_in_single_rows_does_not_go_on_against_its_penalty(tmp_path: Path) -> None:
+    rng, path = np.random.default_rng(5), tmp_path / "metrics.jsonl"
+    kl = (0.001 + 0.03 * U) * np.exp(0.05 * rng.normal(size=N))
+    kl[[20, 47, 71, 99, 108, 116]] = [40.0, 900.0, 70.0, 8000.0, 30000.0, 400.0]
+    lines = [
+        {"critic/score/mean": 0.4 + 0.3 * U[k] + 0.02 * rng.normal(), "actor/kl_loss": kl[k], "actor/kl_coef": 0.04,
+         "actor/pg_loss": 0.01 * rng.normal(), "actor/lr": 1e-6}
+        for k in range(N)
+    ]  # fmt: skip
+    path.write_text("".join(json.dumps({"step": k + 1, "data": line}) + "\n" for k, line in enumerate(lines)))
+    assert [finding.fault for finding in present(path)] == ["kl blow-up"]
