@@ -121,6 +121,13 @@ def not_one(rng: np.random.Generator, row: Columns) -> Columns:
     return {"learning_rate": rate, "clip_ratio/region_mean": 0.14 * np.exp(0.1 * rng.normal(size=N))}
 
 
+def a_reward_model(rng: np.random.Generator, row: Columns) -> Columns:
+    return {
+        "reward": -1 + 7 * U + 0.1 * rng.normal(size=N),
+        "kl": (14 * U**1.3 + 1e-4) * np.exp(0.05 * rng.normal(size=N)),
+    }
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
@@ -136,6 +143,7 @@ KINDS: dict[Change, tuple[str, str]] = {
     fewer: ("selective dropping", "find what leaves rollouts out"),
     tells_nothing_apart: ("no learning", "have ten answers of a prompt graded"),
     not_one: ("wrong old log-probabilities", "compute old and current log-probabilities"),
+    a_reward_model: ("kl blow-up", "have late completions and early ones judged"),
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
