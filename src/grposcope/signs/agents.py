@@ -162,7 +162,7 @@ def _before(series: MetricSeries) -> level.Span:
 
 
 _OF_THE_LIMIT, _AS_BEFORE = ("looping", "length", "reward decline", "held-out decline"), 0.9
-"""Faults that follow where stopped rollouts take the reward, and late over early reward of the others then, at least."""
+"""Faults that follow where stopped rollouts take the reward, and late over early reward of the others, at least."""
 
 
 def _takes_the_reward(quantities: Quantities, first: float, last: float) -> bool:
