@@ -10,6 +10,7 @@ from claims_of_causes import OF_CAUSES
 from claims_of_first_rows import OF_FIRST_ROWS
 from claims_of_kinds import OF_KINDS
 from claims_of_ladder import OF_LADDER
+from claims_of_shapes import OF_SHAPES
 
 K, N = r"(?P<k>\d+(?:,\d{3})*)", r"(?P<n>\d+(?:,\d{3})*)"
 ROWS = r"(?:rows?|steps?)"
@@ -17,6 +18,7 @@ STEP = r"\d+(?:,\d{3})*"
 WHAT = r"(?P<name>(?:the |task |its )?reward(?: after its KL penalty)?|(?:held-out|component) \S+)"
 
 CLAIMS: Sequence[tuple[str, Check]] = (
+    *OF_SHAPES,
     *OF_KINDS,
     *OF_FIRST_ROWS,
     *OF_LADDER,

@@ -355,7 +355,8 @@ def graded_otherwise(raw: RawLog, match: re.Match[str]) -> str:
             return f"{said['name']}: {wrong}"
     reward = dict(raw.finite(raw.names["reward"]))
     near = [at for at in reward if abs(at - step) <= 5 and at - 1 in reward]
-    return "" if min(near, key=lambda at: reward[at] - reward[at - 1]) == step else "it fell more at another step"
+    largest = max(near, key=lambda at: abs(reward[at] - reward[at - 1]))
+    return "" if largest == step else "it changed more at another step"
 
 
 def dip(raw: RawLog, match: re.Match[str]) -> str:

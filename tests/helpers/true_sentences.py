@@ -14,11 +14,13 @@ from dataclasses import replace
 from claim_patterns import CLAIMS
 from claims_of_causes import CAUSES_CONSTANTS
 from claims_of_kinds import KINDS_CONSTANTS
+from claims_of_shapes import SHAPES_CONSTANTS
 from raw_log import RawLog
 
 CONSTANTS: Sequence[tuple[str, str]] = (
     *CAUSES_CONSTANTS,
     *KINDS_CONSTANTS,
+    *SHAPES_CONSTANTS,
     (r"± ?[\d.e-]+", "a standard error: its method has tests of its own"),
     (r"\(?confidence (?:above )?0\.\d+\)?", "a confidence: the same"),
     (r"\(limit 10 × the first rows' [\d.e-]+\)", "limits of a rule"),

@@ -191,6 +191,19 @@ def _before(series: MetricSeries) -> level.Span:
     return (share - EARLY[1], share) if share > EARLY[1] else EARLY
 
 
+_OF_THE_LIMIT, _AS_BEFORE = ("looping", "length", "reward decline", "held-out decline"), 0.9
+"""Faults that follow where stopped rollouts take the reward, and late over early reward of the others, at least."""
+
+
+def _takes_the_reward(quantities: Quantities, first: float, last: float) -> bool:
+    """Whether rollouts that are not stopped are paid as before, if stopped ones are paid the least."""
+    reward, ends = quantities.get("reward", SHORT), quantities.reward_range
+    if reward is None or ends is None or not first < last < 1:
+        return False
+    early, late = ((reward.level(span).value - ends[0]) / (1 - share) for span, share in ((EARLY, first), (LATE, last)))
+    return late >= _AS_BEFORE * early > 0
+
+
 def _turn_limit(quantities: Quantities) -> Finding:
     """More than STOPPED of the rollouts stopped by a limit on turns; or nearly all take the most turns there are."""
     stopped = quantities.get("agent/stop_turns", SHORT)
@@ -198,14 +211,16 @@ def _turn_limit(quantities: Quantities) -> Finding:
         over = stopped.level(LATE, STOPPED)
         first, share = stopped.level(EARLY).value, over.value + STOPPED
         evidence = (late_level(stopped.name, share, over.se, f"limit {STOPPED:g}"),)
+        takes_it = _takes_the_reward(quantities, first, share)  # whenever it began
         return measured(
             over.p_up,
             f"{share:.0%} of rollouts are stopped by the limit on turns, and not by their environment or by the limit "
             "on tokens",
             evidence,
             brief=f"{apart_shares(first, share)} of rollouts stopped at the turn limit",
-            begins=partial(onset.since, stopped, 1) if first < STOPPED else None,
+            begins=partial(onset.since, stopped, 1) if first < STOPPED and not takes_it else None,
             past=over.value > 0,
+            explains=_OF_THE_LIMIT if takes_it else (),
         )
     turns, most = quantities.get("agent/turns", SHORT), quantities.get("agent/turns_max", SHORT)
     if turns is None or most is None:

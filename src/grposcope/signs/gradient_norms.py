@@ -11,7 +11,7 @@ from scipy.special import betainc, stdtr
 
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Interval, Sign, cannot_tell, fact, measured
-from grposcope.core.text import number
+from grposcope.core.text import apart, number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.onset import at_once
@@ -103,6 +103,16 @@ _OF_A_JUMP = (
 )
 """What to do about a norm that jumps where the reward falls."""
 
+_TOGETHER, _AMONG, _LARGER = 0.8, 5, 3.0
+"""Share of the spikes, and least number of them, in whose rows the mismatch is so many times its median in others."""
+
+_OF_OTHER_NUMERICS = (
+    "find the tokens of such a row that sampler and trainer price differently, and leave them out of the loss or cap "
+    "their ratio (truncated importance sampling, masks): in mixtures of experts replay the sampler's routing in the "
+    "trainer; else give both the same precision and kernels"
+)
+"""What to do where the spikes are in the rows of a large mismatch."""
+
 TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
 
@@ -162,6 +172,10 @@ def check(quantities: Quantities) -> Finding:
     explains: tuple[str, ...] = ()
     if fall is not None:
         because, explains = f"{because}; the reward falls {fall}, just after one of them", _OF_A_LOST_POLICY
+    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
+    if priced := _where_the_mismatch_is_large(quantities, steps):
+        remedy = _OF_OTHER_NUMERICS + ("; go back to the checkpoint before the onset" if fall is not None else "")
+        return measured(p, because + priced, evidence, brief=brief, since=when, explains=explains, remedy=remedy)
     if (clipped := _off_policy(quantities)) is not None:
         because += (
             f", beside {quantities.key(clipped.name)} at {clipped.values.mean():.2g}, so that batches are used for "
@@ -170,9 +184,25 @@ def check(quantities: Quantities) -> Finding:
         brief = f"{count} spikes in {quantities.key(norm.name)}, with several updates a batch"
         remedy = f"{TWO_SIDED}; {_SMALLER_STEPS}" if fall is not None else ""
         return measured(p, because, evidence, UNBOUNDED, brief=brief, since=when, explains=explains, remedy=remedy)
-    brief = f"{count} spikes in {quantities.key(norm.name)}, up to {largest:.2g} × its median"
     remedy = f"{_SMALLER_STEPS}, and see that the gradient is clipped (max_grad_norm)" if fall is not None else ""
     return measured(p, because, evidence, brief=brief, since=when, explains=explains, remedy=remedy)
+
+
+def _where_the_mismatch_is_large(quantities: Quantities, steps: Array) -> str:
+    """That the mismatch is _LARGER × what it is in other rows in _TOGETHER of the rows of these steps, as a clause;
+    empty where it is not, or is not logged."""
+    sizes = quantities.get("mismatch", LEAST)
+    if sizes is None or sizes.values.min() < 0:
+        return ""
+    less = 1.0 if sizes.name == "mismatch/mult_error" else 0.0
+    there = np.isin(sizes.steps, steps)
+    inside, outside = sizes.values[there] - less, sizes.values[~there] - less
+    if len(inside) < _AMONG or not len(outside) or not np.median(outside) > 0:
+        return ""
+    if (inside > _LARGER * np.median(outside)).mean() < _TOGETHER:
+        return ""
+    low, high = apart(float(np.median(outside)) + less, float(np.median(inside)) + less)
+    return f"; {quantities.key(sizes.name)} is {high} in their rows and {low} in others, so that it goes with them"
 
 
 def _scaled(quantities: Quantities, norm: MetricSeries) -> Finding | None:

@@ -39,6 +39,9 @@ SHARES = frozenset(
 NO_SPREAD = 1e-9
 """A spread of the rewards of a batch that is none but for rounding."""
 
+_FINE = 0.15
+"""Spread of rewards over that of rewards of 0 and 1 with the same mean, below which they are about the mean."""
+
 KEY = 34
 """Characters of a log's key that a first line has room for."""
 
@@ -313,6 +316,19 @@ class Quantities:
         if low is not None and high is not None and high.values.max() > low.values.min():
             return float(low.values.min()), float(high.values.max())
         return None
+
+    @cached_property
+    def least_spread(self) -> float | None:
+        """Median spread of rewards within groups whose rewards differ, where it is so small (_FINE of that of rewards
+        of 0 and 1 with the same mean) that all rewards are about the mean, whatever the largest may be; else None."""
+        reward, spread, dead = self.get("reward"), self.get("reward_std", SHORT), self.get("dead_fraction", SHORT)
+        if reward is None or spread is None or dead is None or self._rewards_seen is not None:
+            return None
+        mean, live = float(np.median(reward.values)), 1 - float(np.median(dead.values))
+        if not 0 < mean < 1 or not 0 < live <= 1:
+            return None
+        differ = float(np.median(spread.values)) / live
+        return differ if 0 < differ < _FINE * math.sqrt(mean * (1 - mean)) else None
 
     def at_ceiling(self, reward: float) -> bool:
         """Whether a mean reward is in the upper part of the range; False where the range is not known."""

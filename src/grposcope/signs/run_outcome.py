@@ -147,6 +147,24 @@ def of_score(quantities: Quantities, heldout: MetricSeries, variance: float, sta
     return Outcome("cannot tell", heldout.name, heldout=True, missing="no evaluation lies in the last fifth of the run")
 
 
+def scores_alike(quantities: Quantities, name: str) -> list[Outcome]:
+    """What became of the scores by the same measure on other data sets: their names differ in one part of the path
+    alone, and are none of the reward, which the training's own function may grade."""
+    path = name.split("/")
+    outcomes = []
+    for other in of_scores(quantities.run):
+        parts = other.split("/")
+        alike = len(parts) == len(path) > 1 and sum(a != b for a, b in zip(parts, path, strict=True)) == 1
+        if not alike or {"reward", "score"} & {*answers.words(other)}:
+            continue
+        rows = quantities.run.evaluations.of(other)
+        seen = np.isfinite(rows.value)
+        if seen.sum() >= TWO:
+            series = MetricSeries(other, rows.step[seen].astype(np.float64), rows.value[seen])
+            outcomes.append(of_score(quantities, series, sampling_variance(series.values), stale=True))
+    return outcomes
+
+
 def other_falls(run: Run, outcome: Outcome) -> list[Outcome]:
     """Held-out scores beside the one of the outcome that lost a quarter of their gain or level, in their order; then
     the shares that few rows of training have, by name a score."""
@@ -224,6 +242,8 @@ def _of_reward(quantities: Quantities) -> Outcome:
             first, last = (int(reward.steps[row]) for row in (dip[0], dip[1] - 1))
             levels = {name: getattr(outcome_of_reward, name) for name in ("start", "end", "best", "best_step")}
             outcome_of_reward = replace(again, **levels, dip=Interval(first, first, last))
+    if outcome_of_reward.fate == "solved" and quantities.least_spread is not None:  # the top is not known
+        outcome_of_reward = replace(outcome_of_reward, fate="flat")
     return replace(outcome_of_reward, sampled=reward.sampling is not None, sum_of_parts=_sums_parts(quantities))
 
 

@@ -114,15 +114,18 @@ def _wall(quantities: Quantities) -> Limit | None:
         return None
     top = float(longest.values.max())
     early, late = (float(length.values[level.rows(len(length), span)].mean()) for span in (EARLY, LATE))
-    if top - longest.values.min() > BAND * top or np.ptp(longest.values) == 0 or late < GREW * early or late < top / 3:
+    still, cut = np.ptp(longest.values) == 0, quantities.get("truncated", SHORT)
+    uncounted = cut is not None and len(cut) == len(longest) and not cut.values.any()
+    if top - longest.values.min() > BAND * top or (still and not uncounted) or late < GREW * early or late < top / 3:
         return None
     prompt = quantities.column("prompt_length/max")
     beside = ""
     if prompt is not None:
         whole = top + float(prompt.values.max())
         beside = f"; with the longest prompt that is {number(whole)} tokens, as a max_model_len would cut"
+    stays = f"between {number(longest.values.min())} and {number(top)} tokens"
     because = (
-        f"{quantities.key(longest.name)} stays between {number(longest.values.min())} and {number(top)} tokens while "
+        f"{quantities.key(longest.name)} stays {f'at {number(top)} tokens' if still else stays} while "
         f"the mean grows from {number(early)} to {number(late)}, so that answers are cut there, which the log does not "
         f"count{beside}"
     )

@@ -98,7 +98,8 @@ def test_parts_of_the_reward_are_compared_and_dated(tmp_path: Path, capsys: pyte
 def test_a_part_that_is_the_whole_reward_is_not_said_twice(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for seed, name in enumerate("ab"):
         values = 0.3 + 0.03 * np.random.default_rng(seed).normal(size=60)
-        rows = [{"step": i, "epoch": i / 60, "kl": 0.01, "completion_length": 9.0, "reward": value, "rewards/right/mean": value}
+        rows = [{"step": i, "epoch": i / 60, "kl": 0.01, "completion_length": 9.0, "reward": value,
+                 "rewards/right/mean": value}
                 for i, value in enumerate(values.tolist())]  # fmt: skip
         (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     out, _ = call(capsys, tmp_path / "a.jsonl", tmp_path / "b.jsonl")

@@ -85,7 +85,7 @@ READ_CUT = (
 ENDED_PAID = (
     "completions that end are paid as before if cut ones are paid least, so that the cut itself takes the reward: read "
     "some at the limit. Unfinished answers need a higher limit, or a grader that does not zero them; text that goes on "
-    "or repeats needs a reason to end (overlong penalty or filtering), or is the end of the policy"
+    "or repeats needs a reason to end (overlong penalty, an end token that is trained on), or is the end of the policy"
 )
 """What to do where the reward fell by no more than the share that is cut."""
 
@@ -108,7 +108,7 @@ UNPAID = 0.05
 """A gain of reward below this share of its range is not worth a longer completion."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Truncated completions above CUT; or LONGER × without reward for it; or below SHORTER ×.
 
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
@@ -135,9 +135,11 @@ def check(quantities: Quantities) -> Finding:
     result = next((test for test in tests if test.basis == "fact"), None) or least_of(tests)
     most_are_cut = cut is not None and cut.level(LATE, HALF).p_up < 0.5
     kills_groups = most_are_cut or (length is not None and _grew(length, LONGER))
+    explains = ("saturated", "starved", "constant reward", "empty steps", "never paid") if kills_groups else ()
+    if cut is not None and _takes_the_reward(quantities, cut):
+        explains = (*explains, "reward decline", "held-out decline")
     return replace(
-        result, evidence=tuple(evidence), missing=() if length is not None else ("length",),
-        explains=("saturated", "starved", "constant reward", "empty steps", "never paid") if kills_groups else (),
+        result, evidence=tuple(evidence), missing=() if length is not None else ("length",), explains=explains,
     )  # fmt: skip
 
 
@@ -224,10 +226,16 @@ def _fewer_cut(quantities: Quantities, cut: MetricSeries) -> str:
     if reward is not None and not reward.values.any() and cut.values.min() >= MOST:
         return READ_UNPAID
     fell = reward is not None and reward.change(EARLY, LATE).p_down < 0.01
-    if not fell or cut.level(EARLY).value >= CUT:
+    lost = run_outcome.of_reward(quantities).direction == "down" and cut.level(EARLY).value < FEW
+    if not (fell or lost) or cut.level(EARLY).value >= CUT:
         return FEWER_CUT
+    return ENDED_PAID if _takes_the_reward(quantities, cut) else READ_CUT
+
+
+def _takes_the_reward(quantities: Quantities, cut: MetricSeries) -> bool:
+    """Whether more completions are cut than at first, by MORE, and those that end are paid as before."""
     early, late = (_of_ended(quantities, cut, span) for span in (EARLY, LATE))
-    return ENDED_PAID if late >= AS_BEFORE * early > 0 else READ_CUT
+    return cut.level(LATE).value - cut.level(EARLY).value > MORE and late >= AS_BEFORE * early > 0
 
 
 def _of_ended(quantities: Quantities, cut: MetricSeries, span: level.Span) -> float:
@@ -288,7 +296,7 @@ FAULT = Fault(
     outgrown=True,
     log=LogTest(
         "length",
-        check,
+        _check,
         needs=("length", "truncated"),
         statistic="late truncated share; mean log length, late − early − log ρ, together with the change of reward",
         threshold=f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < "

@@ -5,7 +5,7 @@ What it is
     micro-batch where verl packs them.
 How it shows
     The engine refuses or cuts such sequences; verl's packing fails an assertion at the first that is too long, which
-    may be hours into the run.
+    may be hours into the run. In a log: many prompts are as long as the longest that is allowed, in every row.
 What it does to the gradient
     Nothing where the run stops; completions that are cut are graded as wrong.
 What to do
@@ -21,10 +21,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, cannot_tell, fact
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
+from grposcope.core.text import number, percent
 from grposcope.faults.known_task import Known
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import key_of
 from grposcope.signs.settings.verl import ACTOR, ROLLOUT
 
@@ -41,6 +45,36 @@ _OTHERS = {
     "openrlhf": "a whole sequence", "open-instruct": "a packed row, which the trainer checks at its start",
 }  # fmt: skip
 """Trainer -> what its largest length is of."""
+
+
+_AT_LIMIT, _SHORT = 0.1, 0.9
+"""Share of prompts at the limit from which prompts are cut, and length of the shortest over it at most."""
+
+_ROOM_FOR_PROMPTS = (
+    "raise the limit of prompts (data.max_prompt_length), or leave longer ones out before training "
+    "(data.filter_overlong_prompts): what is cut off is often the question or the template's last words; read one such "
+    "prompt as the sampler has it"
+)
+"""What to do where prompts are cut."""
+
+
+def _check(quantities: Quantities) -> Finding:
+    """That _AT_LIMIT of the prompts or more are as long as the longest, which is one number in every row."""
+    share, longest, least = (quantities.column(f"prompt_length/{name}") for name in ("clip_ratio", "max", "min"))
+    if share is None or longest is None or least is None or min(len(share), len(longest)) < LEAST:
+        return cannot_tell("how many prompts are at their limit is not logged")
+    at_limit, top = float(np.median(share.values)), float(longest.values.max())
+    walled = not np.ptp(longest.values) and float(np.median(least.values)) <= _SHORT * top
+    evidence = (Sign("prompts at the limit, median of the rows", at_limit, limit=f"counts from {_AT_LIMIT:g}"),)
+    if not walled or not _AT_LIMIT <= at_limit <= 1:
+        return fact(False, "prompts are shorter than their limit, but for few", evidence)
+    because = (
+        f"{percent(at_limit)} of the prompts have {number(top)} tokens in the median row, and none of any row has "
+        "more, as where longer ones are cut there"
+    )
+    brief = f"{percent(at_limit)} of prompts cut at {number(top)} tokens"
+    return fact(True, because, evidence, brief=brief, remedy=_ROOM_FOR_PROMPTS, grades=("warning", "failing"),
+                explains=("never paid", "no learning"))  # fmt: skip
 
 
 def settings(config: Settings, facts: Known) -> Iterator[Finding]:
@@ -115,6 +149,15 @@ FAULT = Fault(
     name="room for sequences",
     rank=1.6,
     remedy="give the engine and the micro-batch room for prompt and completion",
+    log=LogTest(
+        "room for sequences",
+        _check,
+        needs=(),
+        statistic="share of prompts that are as long as the longest",
+        threshold=f"{_AT_LIMIT:g} in the median row, the longest being one number in every row and the shortest at "
+        f"most {_SHORT:g} of it",
+        where_logged=True,
+    ),
     settings=SettingsCheck(
         "room for sequences",
         settings,

@@ -35,6 +35,7 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
 from grposcope.core.text import number
 from grposcope.faults.known_task import Known
+from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs.mismatch import straight
 from grposcope.signs.parts_of_the_loss import (
@@ -100,6 +101,8 @@ def check(quantities: Quantities) -> Finding:
         return _found(because, quantities, kl, evidence)
     late = kl.level(LATE).value
     scale = quantities.reward_margin(1.0)
+    if float(np.median(kl.values[level.rows(len(kl), LATE)])) < late / 2:
+        return fact(False, "the KL is large in single rows, and does not go on so", evidence)
     if scale is None or coefficient * late < PAID * scale or not _unheld(kl):
         return fact(False, "the KL does not grow against its penalty", evidence)
     if coefficient * late < OUTWEIGHS * scale and not steadily:

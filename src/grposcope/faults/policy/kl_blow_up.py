@@ -36,7 +36,7 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Interval, Sign, measured
 from grposcope.core.text import brief as short
 from grposcope.core.text import number
-from grposcope.signs import onset
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 
 FAR, VERY_FAR = 0.5, 3.0
@@ -56,6 +56,14 @@ FIRST = 3
 
 IMPOSSIBLE, TIMES = 100.0, 1000.0
 """Nats of KL per token that no policy has, if they are also TIMES the median of all rows: the estimate has exploded."""
+
+_OF_A_PROXY = (
+    "have late completions and early ones judged by something else than this reward (a held-out score, another judge, "
+    "ten read by hand) before anything else: the reward rises while the policy goes far from its start, and no other "
+    "score is logged, which is where a reward model is gamed. Go back to the last checkpoint that is better by that, "
+    "and raise the KL coefficient or lower the learning rate from there"
+)
+"""What to do where the reward rises with the KL and nothing else says that it gained."""
 
 SURE = 0.05 / 3
 """p-value of one of the three tests below which it is flagged, unless other rules share the level."""
@@ -93,7 +101,9 @@ def check(quantities: Quantities) -> Finding:
     because = f"the KL to the starting policy went from {early[0]:.3g} to {late[0]:.3g} nats per token"
     brief = quantities.went(kl.name, early[0], late[0])
     if min(blown, very_far) <= SURE:
-        return measured(p, because, evidence, brief=brief, begins=begins)
+        alone = not len(quantities.run.evaluations) and run_outcome.of_reward(quantities).direction == "up"
+        remedy = _OF_A_PROXY if alone and not quantities.binary_rewards else ""
+        return measured(p, because, evidence, brief=brief, begins=begins, remedy=remedy)
     begins = partial(onset.since, _from_its_usual(kl, start), 1, course=True, shown=False)
     evidence = (evidence[0], replace(evidence[1], limit=f"{AWAY:g}, and {1 / NEAR:g} × the first rows"))
     return measured(p, because, evidence, brief=brief, begins=begins, grades=("note", "warning"))
@@ -120,7 +130,11 @@ def _exploded(kl: MetricSeries, rows: NDArray[np.int64], key: str) -> Finding:
     evidence = (
         Sign(f"largest {kl.name}", largest, limit=f"{IMPOSSIBLE:g} nats and {TIMES:g} × the median", column=kl.name),
     )
-    advice = "read the completions of that step: one token that became nearly impossible makes the estimate explode"
+    advice = (
+        "read the completions of that step: one token that became nearly impossible makes the estimate explode; where "
+        "its step shows in the gradient, clamp the log-ratio of the term, take k2 for k3, or mask that token (often a "
+        "special or a padding token)"
+    )
     brief = f"{key} {short(largest)} {when}"
     if len(rows) > 1:
         brief = f"{key} up to {short(largest)} in {len(rows)} of {len(kl)} {kl.rows}"

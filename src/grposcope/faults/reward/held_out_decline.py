@@ -1,8 +1,9 @@
 """The held-out score is below its best at the end, whatever the training reward does.
 
 What it is
-    The policy overfits its training problems, or loses skills that they do not exercise. With a training reward
-    that rises it is reward hacking, which is named first.
+    The policy overfits its training problems, or loses skills that they do not exercise, while another score by the
+    same measure rises; or the evaluation has another prompt, limit or grader than the training. Else, with a training
+    reward that rises it is reward hacking, which is named first.
 How it shows
     The held-out score falls after its best evaluation by more than evaluations differ by chance; or it is the same to
     the last digit while the reward rises, so that what is evaluated never changes.
@@ -23,11 +24,18 @@ from functools import partial
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, cannot_tell, fact, measured
 from grposcope.faults.reward import reward_hacking
-from grposcope.faults.reward.reward_hacking import GOES_ON, best_evaluation, score_levels, shares, up_to
+from grposcope.faults.reward.reward_hacking import (
+    GOES_ON,
+    best_evaluation,
+    rises_elsewhere,
+    score_levels,
+    shares,
+    up_to,
+)  # fmt: skip
 from grposcope.maths.timeseries.peak import since_places
 from grposcope.signs import heldout, onset, run_outcome
 from grposcope.signs.draws import learned_by_heart
-from grposcope.signs.heldout import heldout_scores
+from grposcope.signs.heldout import are_shares, heldout_scores, shown
 from grposcope.signs.quantities import EVALUATIONS, Quantities
 from grposcope.signs.tests import fell, least_of
 
@@ -47,7 +55,15 @@ _FALLS_TOO = (
 """Advice where the training reward fell as well."""
 
 
-def check(quantities: Quantities) -> Finding:
+_FORGOTTEN_BESIDE = (
+    "what is trained is learned, at the cost of what {} measures: mix problems of that kind into the training, or stay "
+    "nearer to the start (a KL penalty, a lower learning rate, fewer steps); where the training's own grader decides "
+    "{} as well, read late completions first"
+)
+"""Advice where the score falls while that of another data set rises."""
+
+
+def _check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
     rises = reward.curve.change().p_up < GOES_ON
@@ -57,13 +73,18 @@ def check(quantities: Quantities) -> Finding:
     for held in heldout_scores(quantities)[:1]:
         outcome = run_outcome.of_score(quantities, held.score, held.variance, stale=True)
         _, until = up_to(reward, held.score)
-        because = f"{held.title} {fell(outcome, heldout.are_shares(held.score.values))}"
+        because = f"{held.title} {fell(outcome, are_shares(held.score.values))}"
         because += f", up to step {int(held.score.steps[-1]):,}, where the evaluations end" if until else ""
         evidence = score_levels(held.title, outcome)
         best = best_evaluation(held.score)
         remedy = _FALLS_TOO if run_outcome.of_reward(quantities).direction == "down" else ""
         if best is not None and best <= held.score.steps[0]:
             remedy = FROM_THE_START
+        if (other := rises_elsewhere(quantities, held)) is not None:
+            both = are_shares((other.start.value, other.end.value))
+            first, last = (shown(level.value, both) for level in (other.start, other.end))
+            because += f" while {heldout.name(other.name)} rose from {first} to {last}"
+            remedy = _FORGOTTEN_BESIDE.format(heldout.name(held.score.name), heldout.name(other.name))
         places = since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN)
         for p in (*(since.change().p_down for since in places), *([outcome.p_sudden] if places else [])):
             begins = partial(onset.since, held.score, -1)
@@ -85,7 +106,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "held-out decline",
-        check,
+        _check,
         needs=("reward", "evaluation"),
         statistic="fall of the held-out score from several places on, or at once at its end, smallest p × their number",
         threshold="p < α",

@@ -24,6 +24,7 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.moves_alone import FAR, TIMES, distance, moves_alone
@@ -78,6 +79,10 @@ def check(quantities: Quantities) -> Finding:
         because = f"the reward changed by {most:.2g} at most over {steps}, and {margin:.2g} or more is not ruled out"
         return measured(p, because, evidence)
     because = f"the reward changed by {most:.2g} at most, less than {margin:.2g}, over {steps}"
+    parts = {} if quantities.run.in_turn else quantities.run.scopes
+    moved = {name: run_outcome.of_reward(Quantities(part)).direction for name, part in parts.items()}
+    if {"up", "down"} & {*moved.values()}:
+        return measured(1.0, f"{because}, and rewards of single environments changed", evidence)
     outcome = run_outcome.of_run(quantities.run)
     if outcome.heldout and outcome.direction == "up":
         return measured(1.0, f"{because}, and held-out {outcome.name} rose", evidence)
@@ -85,7 +90,19 @@ def check(quantities: Quantities) -> Finding:
         return measured(
             p, f"{because}, while {away}", evidence, brief=away, grades=("note", "warning"), remedy=OF_OTHERS
         )
+    if (spread := quantities.least_spread) is not None:
+        alike = f"rewards of a group that differ do so by {number(spread)}, about a mean of {number(seen.last.value)}"
+        because += f", while {alike}: what grades hardly tells answers apart"
+        brief = f"rewards differ by {number(spread)}"
+        return measured(p, because, evidence, brief=brief, grades=("note", "warning"), remedy=_OF_A_JUDGE)
     return measured(p, because, evidence, brief="no gain")
+
+
+_OF_A_JUDGE = (
+    "have ten answers of a prompt graded, right ones and wrong ones among them: a grader that gives them about the "
+    "same teaches nothing. Ask it for points of a rubric, or to rank the answers of a group"
+)
+"""What to do where all rewards are about their mean."""
 
 
 def _goes_away(quantities: Quantities) -> str:

@@ -26,10 +26,12 @@ from scipy.special import ndtr
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, measured
-from grposcope.core.text import listed, number
+from grposcope.core.metrics import VARIANTS
+from grposcope.core.text import number, visible
 from grposcope.maths.timeseries.noise import Array
 from grposcope.maths.timeseries.onset import CLEAR, at_once
 from grposcope.signs import onset, run_outcome
+from grposcope.signs.jumps import WINDOW, jump, unmoved
 from grposcope.signs.moves_alone import distance
 from grposcope.signs.outages import without_outages
 from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
@@ -45,9 +47,6 @@ SEEN = 0.01
 AROUND, TIMES = 5, 2.0
 """Steps on either side of a jump whose KL is compared, and how many times it may be what it was."""
 
-WINDOW = 12
-"""Rows on either side of a jump within which the reward falls at once."""
-
 OF_A_STAGE = (
     "find out what else changed at that step, for the policy did not: the prompts (another stage of a curriculum, "
     "another file), the reward function, the template or the token limit; rewards before and after it do not compare"
@@ -61,8 +60,20 @@ OF_GRADING = (
 )
 """What to do where the reward is lower from one row on and what is sampled stays as it was."""
 
+_OF_ENVIRONMENTS = (
+    "balance the environments: draw more prompts of {0}, normalise advantages within each, and see whether its answers "
+    "changed form with the others' (read late completions of it); choose checkpoints by a score of each"
+)
+"""What to do where one environment is lost for another."""
+
 DISTINCT = 4.0
 """Spreads by which rows on either side of a fall differ, where other metrics show what made it."""
+
+_SCALED = 1.5
+"""Factor by which the spread of rewards differs where they are on another scale."""
+
+_SHOWN = 2.5
+"""Spreads of a jump, where another test shows the fall."""
 
 RATHER = "rewards before and after that step do not compare, and what is learned since is another task"
 """What such a fall does."""
@@ -70,15 +81,11 @@ RATHER = "rewards before and after that step do not compare, and what is learned
 MOST = 0.7
 """Share of the fall up to the end of the run that a fall at once is, at least."""
 
-UNMOVED, SPREADS, NOISE = 0.1, 2.0, 0.3
-"""Change over the level, or in standard deviations of the rows on either side and then over the level, up to which a
-metric did not move."""
-
 FOLLOWS = ("starved", "dead after a fall", "held-out decline", "empty steps")
 """What a reward that is no longer given makes of a log."""
 
 _OTHERS = "rewards before and after that step do not compare"
-"""What it says where the prompts are others from a step on."""
+"""What it says where the prompts are others from a step on, or the policy did not jump there."""
 
 BEYOND = 0.05
 """p-value below which a fall is more than wandering explains, as in the sentence on what was learned."""
@@ -87,11 +94,35 @@ BEYOND = 0.05
 def check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
+    if (traded := _of_environments(quantities)) is not None:
+        return traded
     at_one_step, of_reward = _at_one_step(quantities, reward), run_outcome.of_reward(quantities)
     because = f"the reward {at_one_step or fell(of_reward)}"
     if not at_one_step and of_reward.direction == "up":  # it fell on its way, and is higher than at first
         return measured(1.0, because, ends(reward))
     return _fall(quantities, reward, because)
+
+
+def _of_environments(quantities: Quantities) -> Finding | None:
+    """That the reward of an environment falls while that of another rises; None where it is not so, or none is apart.
+
+    The p-value is that of the clearest fall, times the number of environments.
+    """
+    run = quantities.run
+    parts = {} if run.in_turn else {name: Quantities(scope) for name, scope in run.scopes.items()}
+    seen = {name: run_outcome.of_reward(part) for name, part in parts.items() if part.get("reward") is not None}
+    rises = [name for name, outcome in seen.items() if outcome.direction == "up"]
+    falls = {name: _fall(parts[name], parts[name].require("reward"), fell(outcome))
+             for name, outcome in seen.items() if outcome.direction == "down"}  # fmt: skip
+    if not rises or not falls:
+        return None
+    name = min(falls, key=lambda each: falls[each].p)
+    because = f"the reward of {visible(name, 40)} {fell(seen[name])} while that of {visible(rises[0], 40)} "
+    because += fell(seen[rises[0]])
+    remedy = _OF_ENVIRONMENTS.format(visible(name, 40))
+    brief = f"reward of {visible(name, 20)} down, of {visible(rises[0], 20)} up"
+    return replace(falls[name], p=min(1.0, len(seen) * falls[name].p), because=because, brief=brief, remedy=remedy,
+                   effect="", grades=("warning", "failing"), explains=("no learning",))  # fmt: skip
 
 
 def _fall(quantities: Quantities, reward: MetricSeries, because: str) -> Finding:
@@ -128,7 +159,7 @@ def _effect(stage: str, grading: str) -> str:
     """What the fall may be of, where what is seen of its step says more than the fault does; else empty."""
     if grading:
         return RATHER
-    return _OTHERS if "prompts are others" in stage else ""
+    return _OTHERS if stage else ""
 
 
 def _may_return(quantities: Quantities) -> bool:
@@ -157,20 +188,12 @@ def _lost(quantities: Quantities) -> float:
 def _graded_otherwise(quantities: Quantities, reward: MetricSeries) -> str:
     """That the reward is lower from one row on while two metrics or more of what is sampled, all that are logged of
     them, do not move there, as a clause; else empty."""
-    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start, DISTINCT)
-    sampled = [distance(quantities), quantities.get("entropy"), quantities.get("length")]
-    logged = [series for series in sampled if series is not None]
-    if row is None or len(logged) < 2 or not _is_most_of_the_fall(reward.values, row):
+    row = _fell_at_once(reward, DISTINCT)
+    if row is None or not _is_most_of_the_fall(reward.values, row):
         return ""
     step = int(reward.steps[row])
-    sides = [_on_both_sides(series, step) for series in logged]
-    if not all(len(before) > 1 and len(after) > 1 and _stays(before, after) for before, after in sides):
-        return ""
-    said = listed([
-        quantities.went(series.name, float(np.median(before)), float(np.median(after)))
-        for series, (before, after) in zip(logged, sides, strict=True)
-    ])  # fmt: skip
-    return f"; it falls from one row to the next at step {step:,}, where what is sampled did not move ({said})"
+    said = unmoved(quantities, step)
+    return said and f"; it falls from one row to the next at step {step:,}, where what is sampled did not move ({said})"
 
 
 def _is_most_of_the_fall(values: Array, row: int) -> bool:
@@ -183,26 +206,12 @@ def _is_most_of_the_fall(values: Array, row: int) -> bool:
     return before - after > MOST * (before - float(np.median(values[-max(len(values) // 5, 1) :])))
 
 
-def _on_both_sides(series: MetricSeries, step: int) -> tuple[Array, Array]:
-    """The values of the AROUND steps before a step, and of as many from it on."""
-    before = (series.steps < step) & (series.steps >= step - AROUND)
-    after = (series.steps >= step) & (series.steps < step + AROUND)
-    return series.values[before], series.values[after]
-
-
-def _stays(before: Array, after: Array) -> bool:
-    """Whether the levels on both sides are the same, to UNMOVED of the first, or to SPREADS of the rows and at most
-    NOISE of it."""
-    level = abs(float(np.median(before)))
-    size = abs(float(np.median(after)) - float(np.median(before)))
-    return size <= max(UNMOVED * level, min(SPREADS * float(max(before.std(), after.std())), NOISE * level))
-
-
 def _at_one_step(quantities: Quantities, reward: MetricSeries) -> str:
     """From which level to which it falls at one step, where the prompts are others from there on or it rises again, as
     a verb phrase; else empty."""
     row = _row_of_fall(reward)
-    if row is None or not (_other_prompts(quantities, reward.steps[row]) or _rises_since(reward, row)):
+    if row is None or not (_other_prompts(quantities, reward.steps[row]) or _other_scale(quantities, reward.steps[row])
+                           or _rises_since(reward, row)):  # fmt: skip
         return ""
     spans = (slice(max(row - WINDOW, 0), row), slice(row, row + WINDOW))
     before, after = (float(np.median(reward.values[span])) for span in spans)
@@ -212,7 +221,7 @@ def _at_one_step(quantities: Quantities, reward: MetricSeries) -> str:
 
 def _row_of_fall(reward: MetricSeries) -> int | None:
     """The row from which the reward is lower at once, with as many rows behind it as show a rise; else None."""
-    row = None if reward.shift is None else _fell_at_once(reward.values, reward.shift.start)
+    row = _fell_at_once(reward)
     return None if row is None or len(reward) - row < LEAST else row
 
 
@@ -232,13 +241,31 @@ def _other_prompts(quantities: Quantities, step: float) -> str:
     return f"; {quantities.went(prompts.name, before, after)} from that step on: the prompts are others"
 
 
+def _other_scale(quantities: Quantities, step: float) -> str:
+    """That the least or largest reward, or the spread, is another from this step on, as a clause; else empty."""
+    for name in ("reward_min", "reward_max", *VARIANTS["reward_std"]):
+        series = quantities.column(name)
+        row = None if series is None else int(np.searchsorted(series.steps, step))
+        if series is None or row is None or not WINDOW <= row <= len(series) - WINDOW:
+            continue
+        sides = series.values[row - WINDOW : row], series.values[row : row + WINDOW]
+        before, after = (float(np.median(side)) for side in sides)
+        still = not any(np.ptp(side) for side in sides) if name in ("reward_min", "reward_max") else (
+            max(before, after) >= _SCALED * min(before, after) > 0 and (sides[0].max() < sides[1].min() or
+                                                                        sides[1].max() < sides[0].min())
+        )  # fmt: skip
+        if still and before != after:
+            return f"; {quantities.went(series.name, before, after)} from that step on: rewards are on another scale"
+    return ""
+
+
 def _stage(quantities: Quantities, reward: MetricSeries) -> str:
     """That the reward is lower from one row on where the prompts are others, or rises again and the policy did not
     jump, as a clause; else empty."""
     kl, row = distance(quantities), _row_of_fall(reward)
     if row is None:
         return ""
-    if others := _other_prompts(quantities, reward.steps[row]):
+    if others := _other_prompts(quantities, reward.steps[row]) or _other_scale(quantities, reward.steps[row]):
         return others
     if kl is None or at_once(kl.values) is not None or not _rises_since(reward, row):
         return ""
@@ -252,18 +279,21 @@ def _stage(quantities: Quantities, reward: MetricSeries) -> str:
     return f", having risen since; the policy did not jump there ({quantities.went(kl.name, before, after)})"
 
 
-def _fell_at_once(values: Array, near: int, clear: float = CLEAR) -> int | None:
-    """The row near `near` from which the values (n,) are lower, `clear` spreads of the WINDOW rows on either side."""
-    first = max(near - WINDOW, 0)
-    row = at_once(values[first : near + WINDOW], -1, clear)
-    return None if row is None else first + row
+def _fell_at_once(reward: MetricSeries, clear: float = CLEAR) -> int | None:
+    """The row near the likeliest shift from which the reward is lower, `clear` spreads of the WINDOW rows on either
+    side; else that of its largest jump down."""
+    if reward.shift is None:
+        return None
+    first = max(reward.shift.start - WINDOW, 0)
+    row = at_once(reward.values[first : reward.shift.start + WINDOW], -1, clear)
+    return jump(reward.values, -1, _SHOWN) if row is None else first + row
 
 
 FAULT = Fault(
     name="reward decline",
     rank=210,
     remedy="go back to the checkpoint before the onset and lower the learning rate",
-    effect="either the prompts became harder or the policy became worse",
+    effect="either the prompts became harder, or the policy became worse, or what grades them is another",
     beside="warning",
     log=LogTest(
         "reward decline",

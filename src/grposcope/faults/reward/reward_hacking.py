@@ -30,7 +30,7 @@ from functools import partial
 import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
-from grposcope.core.finding import Finding, Sign, cannot_tell, measured
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.text import number
 from grposcope.maths.timeseries.noise import Contrast
 from grposcope.maths.timeseries.peak import Since, since_places
@@ -42,19 +42,19 @@ from grposcope.signs.quantities import EVALUATIONS, LEAST, MetricSeries, Quantit
 from grposcope.signs.reward_parts import against_parts
 from grposcope.signs.tests import ends, fell, least_of, went
 
-HALF = 0.5
+_HALF = 0.5
 """A score that gains more than this share of what the reward gains over the whole run follows it well enough."""
 
-LITTLE = 0.1
+_LITTLE = 0.1
 """A gain of the reward, on the scale of the score, that a score need not follow."""
 
 GOES_ON = 0.05
 """p-value below which the training reward goes on to rise from a place, so that a fall is called by this name."""
 
-SURE = 0.01
-"""p-value below which a score gained less than HALF as much over the whole run: one question, whatever the place."""
+_SURE = 0.01
+"""p-value below which a score gained less than _HALF as much over the whole run: one question, whatever the place."""
 
-BY_HEART = (
+_BY_HEART = (
     "train on more problems, and go back to the checkpoint of the best evaluation; where completions of training show "
     "something that is paid wrongly, correct the verifier first"
 )
@@ -71,20 +71,33 @@ OF_THE_LIMIT = (
 )
 """What to do where the reward rose because fewer completions are cut."""
 
-SAME = 5
+_SAME = 5
 """Evaluations from which a score that is the same in all of them is no chance."""
 
-OF_THE_SAME = (
+_OF_THE_SAME = (
     "evaluate the first and the last checkpoint by hand, in another engine: where they differ, the evaluation has "
     "weights that do not change (a server that was started once, a copy that is not sent, adapters that are left out) "
     "or returns a result that is kept. No score of this log chooses a checkpoint"
 )
 """What to do where an evaluation never changes."""
 
-PLAIN = 0.001
+_APART = 0.25
+"""Share of the training reward there that a score does not reach in any evaluation, where the two do not compare."""
+
+_UNRISEN = 0.25
+"""Share of its whole rise that the training reward may have made where such a score is first evaluated."""
+
+_OF_ANOTHER_TASK = (
+    "evaluate one checkpoint on problems of the training, and put the evaluation's prompt, stop tokens, token limit "
+    "and grader beside those of the training: the two differ before anything is learned, so that the difference is no "
+    "sign of gaming. Where they are alike, those held out are much harder: take some that the start solves at times"
+)
+"""What to do where the evaluation is far below the training from its first one on."""
+
+_PLAIN = 0.001
 """p-value below which a part of the reward that falls for another is named, whatever else shows the fault as well."""
 
-EDGE = 0.1
+_EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
 
@@ -93,21 +106,26 @@ def check(quantities: Quantities) -> Finding:
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
     parts = against_parts(quantities, reward)
-    tests = [*(test for heldout in scores for test in _against(quantities, heldout, reward)), *parts]
-    if scores and (still := _never_changes(quantities, scores[0], reward)) is not None:
+    traded = bool(scores) and rises_elsewhere(quantities, scores[0]) is not None
+    tests = [*(test for heldout in scores[traded:] for test in _against(quantities, heldout, reward)), *parts]
+    if scores and (
+        still := _never_changes(quantities, scores[0], reward) or _never_near(quantities, scores[0], reward)
+    ):
         return still
+    if traded and not tests:
+        return fact(False, f"{scores[0].title} is alone: a score by the same measure rises with the reward")
     missing = () if scores else ("evaluation",)
     if not tests and len(quantities.run.evaluations):
         return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
         return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
     least = least_of(tests)
-    named = [test for test in parts if test.remedy and test.p < PLAIN]
-    if named and least.p < PLAIN:  # what is paid instead says more than that a score falls
+    named = [test for test in parts if test.remedy and test.p < _PLAIN]
+    if named and least.p < _PLAIN:  # what is paid instead says more than that a score falls
         least = least_of(named)
     elif scores and (drawn := learned_by_heart(quantities)):
         because = f"{least.because}; {drawn}, which may be enough to learn them by heart"
-        return replace(least, fault="held-out decline", because=because, remedy=BY_HEART, missing=missing,
+        return replace(least, fault="held-out decline", because=because, remedy=_BY_HEART, missing=missing,
                        begins=None, explains=("entropy collapse", "saturated"))  # fmt: skip
     elif scores and not named and (finished := _fewer_are_cut(quantities, reward)):
         return replace(least, fault="held-out decline", because=f"{least.because}; {finished}", remedy=OF_THE_LIMIT,
@@ -134,7 +152,7 @@ def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
         for edge in (series.values[: _width(series)], series.values[-_width(series) :])
     )
     fewer = cut_first - cut_last
-    if not CUT <= cut_first < 1 or fewer < FEWER or _change_since(cut, 0.0).p_down >= SURE:
+    if not CUT <= cut_first < 1 or fewer < FEWER or _change_since(cut, 0.0).p_down >= _SURE:
         return ""
     makes = fewer * first / (1 - cut_first)
     if makes < MOST * (last - first):
@@ -151,9 +169,9 @@ def _width(series: MetricSeries) -> int:
 
 
 def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
-    """That a score is the same to the last digit in all SAME evaluations or more while the reward rises; else None."""
+    """That a score is the same to the last digit in all _SAME evaluations or more while the reward rises; else None."""
     values = held.score.values
-    if len(values) < SAME or np.ptp(values) or not 0 < values[0] < 1 or _change_since(reward, 0.0).p_up >= SURE:
+    if len(values) < _SAME or np.ptp(values) or not 0 < values[0] < 1 or _change_since(reward, 0.0).p_up >= _SURE:
         return None
     because = (
         f"{held.title} is {number(float(values[0]))} in all {len(values)} evaluations, to the last digit, while the "
@@ -161,7 +179,45 @@ def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) 
     )
     evidence = (*ends(reward), Sign(f"{held.title}, largest less least", 0.0))
     return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never changes",
-                    grades=("warning", "warning"), remedy=OF_THE_SAME, fault="held-out decline")  # fmt: skip
+                    grades=("warning", "warning"), remedy=_OF_THE_SAME, fault="held-out decline")  # fmt: skip
+
+
+def _never_near(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
+    """That a score is below _APART of the training reward from its first evaluation on, which lies before the rise of
+    the reward, and never rises; else None."""
+    score, follows = held.score, held.follows
+    if follows is None or len(score) < _SAME or not score.values.any():
+        return None
+    seen = follows.present
+    first, rise = seen.first.value, seen.last.value - seen.first.value
+    there = float(np.mean(follows.values[: max(int((follows.steps <= score.steps[0]).sum()), 1)]))
+    if there - first > _UNRISEN * max(rise, 0.0) or score.values.max() >= _APART * first:
+        return None
+    if run_outcome.of_score(quantities, score, held.variance, stale=True).direction == "up":
+        return None
+    least, most = (heldout.shown(float(value), heldout.are_shares(score.values), 1) for value in _ends(score))
+    because = (
+        f"{held.title} is {least} to {most} in all {len(score)} evaluations, the first at step "
+        f"{int(score.steps[0]):,}, where the reward is as at first, {number(first)}; then the reward {went(reward)}: "
+        "the evaluation differed from the training before anything was learned"
+    )
+    evidence = (*ends(reward), Sign(f"{held.title}, largest", float(score.values.max())))
+    return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never above {most}",
+                    grades=("warning", "warning"), remedy=_OF_ANOTHER_TASK, fault="held-out decline")  # fmt: skip
+
+
+def _ends(series: MetricSeries) -> tuple[float, float]:
+    """The least and the largest value."""
+    return float(series.values.min()), float(series.values.max())
+
+
+def rises_elsewhere(quantities: Quantities, held: HeldOut) -> Outcome | None:
+    """A score of another data set by the same measure that rises, where this one does not: what is trained is learned,
+    and no verifier pays for something else; None where there is none."""
+    if run_outcome.of_score(quantities, held.score, held.variance, stale=True).direction == "up":
+        return None
+    rises = (score for score in run_outcome.scores_alike(quantities, held.score.name) if score.direction == "up")
+    return next(rises, None)
 
 
 def shares(series: MetricSeries, reward: MetricSeries) -> np.ndarray:
@@ -199,9 +255,9 @@ def _against(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> lis
 
 def _gap_widens(trained: MetricSeries, room: float, since: Since) -> float:
     """The p-value of "from the place on, the score gains enough of what the training metric gains"."""
-    if _change_since(trained, since.share, LITTLE).p_up >= GOES_ON:
+    if _change_since(trained, since.share, _LITTLE).p_up >= GOES_ON:
         return 1.0
-    if since.whole(HALF * room * _at_least(_change_since(trained, 0.0))).p_down >= SURE:
+    if since.whole(_HALF * room * _at_least(_change_since(trained, 0.0))).p_down >= _SURE:
         return 1.0
     return since.change(FOLLOWS * room * _at_least(_change_since(trained, since.share))).p_down
 
@@ -213,7 +269,7 @@ def _at_least(gain: Contrast) -> float:
 
 def _change_since(series: MetricSeries, share: float, minus: float = 0.0) -> Contrast:
     """Change of a training metric from a share of the run to its end, less a constant."""
-    return series.curve.change((share, share + EDGE), (1 - EDGE, 1.0), minus=minus)
+    return series.curve.change((share, share + _EDGE), (1 - _EDGE, 1.0), minus=minus)
 
 
 def up_to(reward: MetricSeries, score: MetricSeries) -> tuple[MetricSeries, str]:

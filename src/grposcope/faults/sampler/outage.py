@@ -7,8 +7,8 @@ What it is
     steps after a resume, a grader or tool that was down.
 How it shows
     Single rows, or a few, far below their neighbours; every so many steps, as evaluations and checkpoints come; or with
-    completions of another length, or a larger mismatch between sampler and trainer, in the same rows; or with exactly
-    one reward in several rows on end.
+    completions of another length, a larger mismatch between sampler and trainer, or a longer time of the step, in the
+    same rows; or with exactly one reward in several rows on end.
 What it does to the gradient
     These steps train on text that the policy did not write; where all rewards are 0 they only cost time.
 What to do
@@ -59,10 +59,13 @@ _OF_THE_GRADER = (
     "look into the logs of the grader, of its tools and of the environment at these steps (time-outs, a server that "
     "was down, a full disk), and have a rollout that could not be graded left out or drawn again"
 )
-"""What to do where all rewards of several rows on end are one value, and completions are as they were."""
+"""What to do where all rewards of several rows on end are one value and completions are as they were, or where lost
+rows took longer."""
+
+_SECONDS = "seconds_step"
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Rows whose reward is lost, at one interval, or with other completions or another sampler, or at one exact value
     in several rows on end."""
     reward = quantities.require("reward", LEAST)
@@ -99,7 +102,8 @@ def check(quantities: Quantities) -> Finding:
         )
     of_sampler = any(series.name.startswith("mismatch/") for series, *_ in differ)
     remedy = OF_THE_SAMPLER if of_sampler and not found.every else BY_THE_CLOCK
-    if stretches and not differ and not found.every:
+    took_longer = any(series.name == _SECONDS and inside > outside for series, inside, outside in differ)
+    if not found.every and not of_sampler and (took_longer or (stretches and not differ)):
         remedy = _OF_THE_GRADER
     return fact(
         True, because, evidence, first, brief=brief, grades=grades, remedy=remedy,
@@ -108,8 +112,8 @@ def check(quantities: Quantities) -> Finding:
 
 
 def _of_what_is_sampled(quantities: Quantities) -> list[MetricSeries]:
-    """What is logged of completions and of the sampler: their length, and each mismatch."""
-    names = ["length", *(name for name in quantities.run.table if name.startswith("mismatch/"))]
+    """What is logged of completions, of the sampler and of the clock: lengths, each mismatch, the time of a step."""
+    names = ["length", _SECONDS, *(name for name in quantities.run.table if name.startswith("mismatch/"))]
     return [series for name in names if (series := quantities.column(name)) is not None and len(series) >= LEAST]
 
 
@@ -139,12 +143,12 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "outage",
-        check,
+        _check,
         needs=("reward",),
-        statistic="rows whose reward is far below its running median, the interval between them, and the length and "
-        "the mismatch of the same rows",
+        statistic="rows whose reward is far below its running median, the interval between them, and the length, "
+        "the mismatch and the time of the same rows",
         threshold=f"{CLEAR:g} spreads and {DEEP:g} of the median; {TIMES} or more at one interval, or {TIMES} on end "
-        "of exactly one reward, or lengths "
+        "of exactly one reward, or lengths or times "
         f"{OTHER_LENGTH:g} × or a mismatch {OTHER_MISMATCH:g} × those of the rows beside",
     ),
 )

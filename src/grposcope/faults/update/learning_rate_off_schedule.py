@@ -3,7 +3,8 @@
 What it is
     A scheduler that steps with micro-batches, begins anew after a restart, or has another length or warm-up.
 How it shows
-    Logged rates differ from the schedule, or jump at a restart; or the weights before and after a step show another
+    Logged rates differ from the schedule, or jump at a restart; rise anew in the middle of a run, where the reward is
+    lost; or rise to its end, a warm-up that covers the run; or the weights before and after a step show another
     rate than the scheduler had for it, as where groups of parameters have rates of their own.
 What it does to the gradient
     Steps are larger or smaller than stated; a rate that begins anew comes with its warm-up and its peak.
@@ -21,8 +22,9 @@ import numpy as np
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
+from grposcope.core.text import apart
 from grposcope.maths.timeseries.noise import Array
-from grposcope.signs.quantities import LEAST, SHORT, Quantities
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.rollouts.claims import first_update, resume
 
 WARM = 3
@@ -40,6 +42,32 @@ REMEDY = (
 )
 
 
+_AGAIN, _WITHIN = 3.0, 15
+"""Factor by which the rate rises again, once it has fallen, within so many rows."""
+
+_AROUND, _LOST = 25, 5.0
+"""Rows before a rise of the rate and behind it whose rewards are compared, and the standard errors that are lost."""
+
+_RISING = 0.9
+"""Share of the log over which the rate rises from row to row where its warm-up covers the log."""
+
+_FEW, _MANY = 0.1, 100
+"""Rate of the first rows over that of the last, at most, of such a warm-up, and the rows of a log that may show it."""
+
+_OF_RESTARTS = (
+    "where restarts of the schedule are meant, let them begin at a lower peak, or use none (linear or cosine without "
+    "cycles): what was learned is lost at each. Where they are not, restore the scheduler with the checkpoint; the "
+    "checkpoint from before that step is the one to go on from"
+)
+"""What to do where the reward is lost as the rate rises again."""
+
+_OF_A_LONG_WARM_UP = (
+    "give the warm-up 10 to 50 steps (or a tenth of the run): a scheduler that counts other steps than the optimiser's "
+    "or a number of warm-up steps from a longer run, makes it so long"
+)
+"""What to do where the rate rises over the whole log."""
+
+
 def _check(quantities: Quantities) -> Finding:
     """Rates of the first rows, a warm-up, that come again from a later row on."""
     rate = quantities.require("lr", LEAST)
@@ -47,7 +75,8 @@ def _check(quantities: Quantities) -> Finding:
     warm = int(np.argmin(np.append(np.diff(values) > ALIKE * values.max(), False))) + 1
     rows = [row for row in range(SHORT, len(values) - WARM) if _again(values, row, warm)] if warm >= WARM else []
     if not rows:
-        return fact(False, "no warm-up of the learning rate comes again")
+        nothing = fact(False, "no warm-up of the learning rate comes again")
+        return _rises_again(quantities, rate) or _only_warms_up(quantities, rate) or nothing
     row, step = rows[0], int(rate.steps[rows[0]])
     again = f", and again at {len(rows) - 1} later step{'s' * (len(rows) > 2)}" if len(rows) > 1 else ""
     because = (
@@ -60,6 +89,69 @@ def _check(quantities: Quantities) -> Finding:
     )
     return fact(True, because, evidence, step, remedy=REMEDY,
                 brief=f"the learning rate warms up anew at step {step:,}")  # fmt: skip
+
+
+def _rises_again(quantities: Quantities, rate: MetricSeries) -> Finding | None:
+    """That the rate, once it had fallen, rises _AGAIN times or more within _WITHIN rows, and the reward falls there;
+    None where it does not."""
+    reward, values = quantities.get("reward", LEAST), rate.values
+    rows = [row for row in range(SHORT, len(values) - _WITHIN) if _turns_up(values, row)]
+    losses = [(row, *lost) for row in rows if (lost := _lost_behind(reward, float(rate.steps[row]))) is not None]
+    if not losses:
+        return None
+    row, before, after = losses[0]
+    step, top = int(rate.steps[row]), float(values[row : row + _WITHIN].max())
+    again = f", and likewise at {len(losses) - 1} later step{'s' * (len(losses) > 2)}" if len(losses) > 1 else ""
+    first, last = apart(before, after)
+    because = (
+        f"{quantities.key(rate.name)}, which had fallen, rises from {values[row]:.3g} to {top:.3g} within {_WITHIN} "
+        f"rows of step {step:,}, and the mean reward of {_AROUND} rows goes from {first} before it to {last} behind it"
+        + again
+    )
+    evidence = (
+        Sign(f"{rate.name}, at step {step:,}", float(values[row]), column=rate.name),
+        Sign(f"{rate.name}, largest of the rows behind", top, column=rate.name),
+    )
+    return fact(True, because, evidence, step, remedy=_OF_RESTARTS, grades=("note", "warning"),
+                brief=f"the learning rate rises again at step {step:,}", explains=("reward decline",))  # fmt: skip
+
+
+def _turns_up(values: Array, row: int) -> bool:
+    """Whether the rates (n,) fell to a row, to FELL of what was before or less, and rise _AGAIN times behind it."""
+    low = 0 < values[row] < FELL * values[:row].max()
+    turns = values[row] <= values[row - 1] and values[row] < values[row + 1]
+    return bool(low and turns and values[row : row + _WITHIN].max() >= _AGAIN * values[row])
+
+
+def _lost_behind(reward: MetricSeries | None, step: float) -> tuple[float, float] | None:
+    """The mean rewards of the _AROUND rows up to a step and of those behind it, where these are lower by _LOST standard
+    errors; else None."""
+    if reward is None:
+        return None
+    before = reward.values[reward.steps <= step][-_AROUND:]
+    after = reward.values[reward.steps > step][:_AROUND]
+    if min(len(before), len(after)) < SHORT:
+        return None
+    error = float(np.hypot(before.std(ddof=1), after.std(ddof=1))) / len(after) ** 0.5
+    fell = float(before.mean() - after.mean()) > _LOST * error > 0
+    return (float(before.mean()), float(after.mean())) if fell else None
+
+
+def _only_warms_up(quantities: Quantities, rate: MetricSeries) -> Finding | None:
+    """That the rate rises from row to row over _RISING of a long log and is at its largest at the end; else None."""
+    values, rises = rate.values, np.diff(rate.values) > 0
+    if quantities.run.meta.status == "running":
+        return None
+    if len(values) < _MANY or rises.mean() < _RISING or values[-1] < values.max() or values[SHORT] > _FEW * values[-1]:
+        return None
+    because = (
+        f"{quantities.key(rate.name)} rises from {values[0]:.3g} in the first row to {values[-1]:.3g} in the last of "
+        f"{len(values):,} ({values[len(values) // 2]:.3g} in the middle): its warm-up covers the whole log"
+    )
+    evidence = (Sign(f"{rate.name}, last row", float(values[-1]), column=rate.name),)
+    return fact(True, because, evidence, None, remedy=_OF_A_LONG_WARM_UP, grades=("note", "warning"),
+                brief="the learning rate rises to the last row", explains=("no learning",),
+                effect="most steps are shorter than they could be")  # fmt: skip
 
 
 def _again(values: Array, row: int, warm: int) -> bool:

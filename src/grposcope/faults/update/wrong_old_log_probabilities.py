@@ -3,7 +3,8 @@
 What it is
     Old and current log-probabilities of different weights, number formats or modes, such as dropout.
 How it shows
-    With one update for each batch, old and current log-probabilities differ: the ratio is not 1.
+    With one update for each batch, old and current log-probabilities differ: the ratio is not 1. In a log: as many
+    tokens are clipped while the learning rate still warms up as at its full size.
 What it does to the gradient
     Ratios that should be 1 are not, so that noise clips and weights tokens.
 What to do
@@ -18,11 +19,49 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from grposcope.core.fault import Fault, SettingsCheck
-from grposcope.core.finding import Finding, Sign, fact
+import numpy as np
+
+from grposcope.core.fault import Fault, LogTest, SettingsCheck
+from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.settings import Settings
+from grposcope.core.text import number
 from grposcope.faults.known_task import Known
+from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.rollouts.claims import first_update, weights
+
+_WARM, _FULL = 0.3, 0.8
+"""Learning rate over the largest, up to which a row is of the warm-up, and from which it is at full size."""
+
+_ROWS = 3
+"""Rows of a warm-up, at least."""
+
+_CLIPPED, _ALIKE = 0.04, 1.4
+"""Share of tokens clipped in the warm-up that no update explains, and the factor by which it is alike later."""
+
+
+def _check(quantities: Quantities) -> Finding:
+    """That as many tokens are clipped at small learning rates of the first rows as at full size."""
+    clipped, rate = quantities.get("clip", LEAST), quantities.get("lr", LEAST)
+    if clipped is None or rate is None or len(clipped) != len(rate):
+        return cannot_tell("the share of clipped tokens or the learning rate is not logged")
+    full = int(np.argmax(rate.values >= _FULL * rate.values.max()))
+    warm = np.flatnonzero(rate.values[:full] <= _WARM * rate.values.max())
+    if len(warm) < _ROWS or full + _ROWS > len(rate):
+        return cannot_tell("the learning rate has no warm-up in which updates would be small")
+    first = float(np.median(clipped.values[warm]))
+    later = float(np.median(clipped.values[full : full + 10 * _ROWS]))
+    what = f"{clipped.name}, median of the warm-up"
+    evidence = (Sign(what, first, limit=f"counts from {_CLIPPED:g}", column=clipped.name),)
+    if first < _CLIPPED or not first / _ALIKE <= later <= _ALIKE * first:
+        return fact(False, "what is clipped goes with the size of the steps, or is little", evidence)
+    because = (
+        f"{quantities.key(clipped.name)} is {number(first)} in the {len(warm)} rows with up to {_WARM:g} × the "
+        f"largest learning rate and {number(later)} in those at full size: so it is not the updates that clip, but how "
+        "old and current log-probabilities are computed (dropout, precision, other weights), or a clip range far below "
+        "0.2 (GSPO)"
+    )
+    return fact(True, because, evidence, grades=("note", "warning"), explains=("wrong reference", "clip saturation"),
+                brief=f"{quantities.key(clipped.name)} is {number(first)} from the first rows on")  # fmt: skip
 
 
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
@@ -45,6 +84,14 @@ FAULT = Fault(
     rank=8.2,
     remedy="compute old and current log-probabilities with the same weights, in float32 and with dropout off",
     beside="warning",
+    log=LogTest(
+        "wrong old log-probabilities",
+        _check,
+        needs=("clip", "lr"),
+        statistic="share of tokens clipped in the rows of the warm-up and in those behind it",
+        threshold=f"{_CLIPPED:g} in both, alike to {_ALIKE:g} ×",
+        where_logged=True,
+    ),
     rollouts=(first_update.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "wrong old log-probabilities",

@@ -38,7 +38,10 @@ _EXPORTED = {
 
 _STEP = re.compile(r"step_(\d{1,15})")
 _POOL = re.compile(r"(?:train/)?(?P<env>[^/]+)/(?P<subset>all|effective)/(?P<rest>.+)")
-_TOKENS = re.compile(r"(?P<what>entropy|mismatch_kl|is_masked)/(?P<env>(?!all/|mean$)[^/]+)/mean")
+_TOKENS = re.compile(
+    r"(?P<what>entropy|mismatch_kl|is_masked|reward|num_output_tokens|decode_len|is_truncated)/"
+    r"(?P<env>(?!all/|mean$)[^/]+)/mean"
+)
 _OF_AGENTS = ("reward", "num_output_tokens", "is_truncated")
 
 
@@ -134,8 +137,8 @@ def scoped(keys: Collection[str]) -> Scoped:
             whole = f"{'train/' if key.startswith('train/') else ''}agg/{match['subset']}/{match['rest']}"
             if whole in keys:
                 scoped.setdefault(match["env"], {})[key] = whole
-        elif match := _TOKENS.fullmatch(key):
-            scoped.setdefault(match["env"], {})[key] = f"{match['what']}/all/mean"
+        elif (match := _TOKENS.fullmatch(key)) and (whole := f"{match['what']}/all/mean") in keys:
+            scoped.setdefault(match["env"], {})[key] = whole
     return scoped if len(scoped) > 1 else _by_agent(keys)
 
 
