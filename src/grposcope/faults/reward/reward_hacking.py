@@ -165,7 +165,7 @@ def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
 
 def _width(series: MetricSeries) -> int:
     """Rows of either end that are averaged."""
-    return max(round(EDGE * len(series)), 1)
+    return max(round(_EDGE * len(series)), 1)
 
 
 def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
