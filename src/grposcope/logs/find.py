@@ -24,7 +24,7 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "checkpoint
 
 
 @dataclass(frozen=True)
-class Found:
+class _Found:
     """A place that holds a run, and the run; None with the reason where it cannot be read.
 
     undecided: whether that is a question which the user can answer.
@@ -45,7 +45,7 @@ class UnlistedFile:
     undecided: bool = False
 
 
-def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None) -> Iterator[Found]:
+def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None) -> Iterator[_Found]:
     """The runs in `folder` and below, in the order of their paths.
 
     A file that is no log of a run, or names no reward, is passed over; left_out: takes up these, with the reasons.
@@ -53,11 +53,11 @@ def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None)
     yield from _below(folder, hints, DEPTH, [] if left_out is None else left_out)
 
 
-def _below(folder: Path, hints: Hints, depth: int, left_out: list[UnlistedFile]) -> Iterator[Found]:
+def _below(folder: Path, hints: Hints, depth: int, left_out: list[UnlistedFile]) -> Iterator[_Found]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
+        yield _Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
         return
     is_one = detect.is_one_run(folder)
     is_run = is_one or detect.is_run_folder(folder)
@@ -76,7 +76,7 @@ def _may_be_a_log(path: Path) -> bool:
     return path.is_file() and path.name.removesuffix(".gz").endswith((*detect.ENDINGS, ".wandb"))
 
 
-def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator[Found]:
+def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator[_Found]:
     """The runs in a file; none where it holds no reward, or is of no kind that can be read."""
     for found in _tried(path, hints):
         if found.run is not None and variant("reward", found.run.table) is not None:
@@ -87,18 +87,18 @@ def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator
             left_out.append(UnlistedFile(found.path, found.problem, found.undecided))
 
 
-def _tried(path: Path, hints: Hints) -> Iterator[Found]:
+def _tried(path: Path, hints: Hints) -> Iterator[_Found]:
     """The run at a path; each one, as PATH#1, PATH#2, …, where there are several."""
     try:
-        yield Found(path, detect.read(LogFile(path), hints))
+        yield _Found(path, detect.read(LogFile(path), hints))
     except UndecidedError as error:
         if error.field != "run":
-            yield Found(path, None, str(error), undecided=True)
+            yield _Found(path, None, str(error), undecided=True)
             return
         for number in range(1, MOST + 1):
             try:
-                yield Found(Path(f"{path}#{number}"), detect.read(LogFile(path), replace(hints, run=number)))
+                yield _Found(Path(f"{path}#{number}"), detect.read(LogFile(path), replace(hints, run=number)))
             except UserError:
                 return
     except UserError as error:
-        yield Found(path, None, str(error))
+        yield _Found(path, None, str(error))

@@ -58,7 +58,7 @@ FEWEST = 3
 """Rows below which a column that never moves may be chance."""
 
 
-def environments(table: LogTable) -> LogTable:
+def _environments(table: LogTable) -> LogTable:
     """The run of each text of a column such as env, where that tells the rows of a step apart, or tasks in turn."""
     log, step, busy = table.log, table.step, table.busy
     scoped = scopes.labelled(log, step, busy & table.rewarded) if log.rows.labels else None
@@ -167,7 +167,7 @@ READING: tuple[Callable[[LogTable], LogTable], ...] = (
     without_an_odd_first_row,
     steps_of_every_row,
     scopes.one_run,
-    environments,
+    _environments,
     rows_by_step,
     without_copies,
     last_attempt_of_every_step,

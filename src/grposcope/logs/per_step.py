@@ -86,7 +86,7 @@ def rows_by_step(table: LogTable) -> LogTable:
     rewards = [columns[key] for key in table.rewarding if key in columns]
     if (np.diff(columns["step"]) != 0).all():
         return replace(table, table=columns, places=places)
-    merged = merge(columns, clocks, rewards, table.hints.average or bool(table.parts), str(table.log.source))
+    merged = _merged_steps(columns, clocks, rewards, table.hints.average or bool(table.parts), str(table.log.source))
     return table.noting(*merged.notes, table=merged.table, places=places[merged.starts])
 
 
@@ -136,7 +136,7 @@ def last_attempt_of_every_step(table: LogTable) -> LogTable:
 
 
 @dataclass(frozen=True)
-class Merged:
+class _Merged:
     """A table with a row per group of rows of one step; starts: the first row of each group; notes: what was done."""
 
     table: dict[str, Floats]
@@ -144,9 +144,9 @@ class Merged:
     notes: tuple[str, ...] = ()
 
 
-def merge(
+def _merged_steps(
     table: dict[str, Floats], clocks: Collection[str], rewards: Sequence[Floats], average: bool, source: str
-) -> Merged:
+) -> _Merged:
     """Merge successive rows of one step. clocks: columns that may differ within a step. rewards: columns (N,).
 
     average: average them whatever they are. UndecidedError where they contradict each other too often for restarts and
@@ -157,13 +157,13 @@ def merge(
     clash = _contradictions(table, clocks, starts)
     if not clash.any():
         joined = {key: _joined(column, starts) for key, column in table.items()}
-        return Merged(joined, starts, _joining(table["step"], first))
+        return _Merged(joined, starts, _joining(table["step"], first))
     sizes = np.diff(np.append(starts, len(first)))
     plain = _micro_batches(rewards, sizes)
     if average or plain:
         why = "as asked" if average else f"they are micro-batches, {sizes[0]} per step"
         note = f"the rows of a step were averaged, {len(first)} rows to {len(starts)} steps: {why}"
-        return Merged(_averaged(table, clocks, starts, sizes), starts, (note,))
+        return _Merged(_averaged(table, clocks, starts, sizes), starts, (note,))
     repeated = int((sizes[clash] - 1).sum())
     if repeated > RARE * len(first):
         raise UndecidedError(
@@ -174,7 +174,7 @@ def merge(
     first |= clash[np.cumsum(first) - 1]
     starts = np.flatnonzero(first)
     joined = {key: _joined(column, starts) for key, column in table.items()}
-    return Merged(joined, starts, _joining(table["step"], first))
+    return _Merged(joined, starts, _joining(table["step"], first))
 
 
 def _joining(step: Floats, first: Bools) -> tuple[str, ...]:

@@ -93,7 +93,7 @@ def is_run_folder(folder: Path) -> bool:
         or (_has_config(folder) and _is_native(folder))
     ):
         return True
-    return any(kind.recognises_folder(folder) for kind in kinds())
+    return any(kind.recognises_folder(folder) for kind in _kinds())
 
 
 def is_one_run(folder: Path) -> bool:
@@ -232,7 +232,7 @@ def _read_file(file: LogFile, hints: Hints) -> RawLog:
         if file.content is None and file.path.stat().st_size:
             raise UserError(f"{file.path}: the compressed data is damaged from the start; copy the file again")
         raise UserError(f"{file.path} is empty: the run has not logged yet, or the file was not copied")
-    for kind in kinds():
+    for kind in _kinds():
         if kind.recognises(file):
             if kind.text is not None and (text := kind.text(file.document)):
                 try:
@@ -243,7 +243,7 @@ def _read_file(file: LogFile, hints: Hints) -> RawLog:
                     pass  # what the outputs print is no log: the kind says what is missing
             return kind.read(file, hints)
     if not file.not_text:
-        printed = [kind for kind in kinds() if kind.printed is not None]
+        printed = [kind for kind in _kinds() if kind.printed is not None]
         for _, piece in LogFile(file.path, file.content).pieces():
             for kind in printed:
                 if kind.printed is not None and kind.printed.search(piece):
@@ -253,7 +253,7 @@ def _read_file(file: LogFile, hints: Hints) -> RawLog:
     raise _refusal(file)
 
 
-def kinds() -> list[LogKind]:
+def _kinds() -> list[LogKind]:
     """All kinds of logs in the order in which they are tried; those of no trainer that are not generic go first.
 
     Printed texts come before documents, since such lines may have the commas of CSV, or the first bracket of JSON.

@@ -70,7 +70,7 @@ def _beyond_first(series: MetricSeries) -> MetricSeries:
     return MetricSeries(series.name, series.steps, np.maximum(series.values - less, 0.0))
 
 
-def collapse(quantities: Quantities) -> Finding:
+def _collapse(quantities: Quantities) -> Finding:
     """Calls, or turns beyond the first, below COLLAPSED × what they were at first; or none at all, and no gain."""
     calls = quantities.get("agent/calls", SHORT)
     if calls is not None and not calls.values.any() and run_outcome.of_run(quantities.run).direction != "up":
@@ -110,7 +110,7 @@ def collapse(quantities: Quantities) -> Finding:
     return _with(any_of(tests), evidence)
 
 
-def looping(quantities: Quantities) -> Finding:
+def _looping(quantities: Quantities) -> Finding:
     """Turns or calls MORE × as many as at first, without more reward than before they rose."""
     reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
     tests: list[Finding] = []
@@ -327,7 +327,7 @@ def _with(finding: Finding, evidence: list[Sign]) -> Finding:
 
 COLLAPSE = LogTest(
     "collapsed calls",
-    collapse,
+    _collapse,
     needs=("agent/calls", "agent/turns"),
     statistic="mean calls, and turns beyond the first, late less ρ × early",
     threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}; or 0 calls in all rows, no gain: a fact",
@@ -335,7 +335,7 @@ COLLAPSE = LogTest(
 )
 LOOPING = LogTest(
     "looping",
-    looping,
+    _looping,
     needs=("agent/turns", "reward"),
     statistic="mean turns or calls, late less ρ × early, together with the change of reward",
     threshold=f"late > {MORE:g} × early and reward up < {UNPAID:g} of its range since they rose",

@@ -35,7 +35,7 @@ FOLLOWS = ("length", "masked truncation")
 
 
 @dataclass(frozen=True)
-class Ended:
+class _Ended:
     """Late means of rows: the share counted as cut, the mean length and the longest, in tokens; how many rows show it,
     of how many."""
 
@@ -46,7 +46,7 @@ class Ended:
     rows: int
 
 
-def ended(quantities: Quantities) -> Ended | None:
+def ended(quantities: Quantities) -> _Ended | None:
     """What shows that completions counted as cut ended before the limit; None where nothing does.
 
     Those that are cut have the length of the limit, which no other exceeds, so that the mean is at least their share ×
@@ -65,10 +65,10 @@ def ended(quantities: Quantities) -> Ended | None:
         return None
     late = level.rows(len(steps), LATE)
     of_cut, of_all, of_longest = (float(column[late].mean()) for column in (share, mean, most))
-    return Ended(of_cut, of_all, of_longest, int(shown.sum()), len(steps))
+    return _Ended(of_cut, of_all, of_longest, int(shown.sum()), len(steps))
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Mean lengths below SLACK × (share counted as cut × longest) in ROWS of the rows."""
     if any(quantities.get(name, SHORT) is None for name in ("truncated", "length", "length_max")):
         return cannot_tell("cut completions, their mean length and the longest are not all logged", "truncated")
@@ -148,7 +148,7 @@ def _of_agents(quantities: Quantities, shown: str) -> Finding:
 
 TEST = LogTest(
     "end not recognised",
-    check,
+    _check,
     needs=("truncated", "length", "length_max"),
     where_logged=True,
     statistic="mean length over (share counted as cut × longest completion), row by row",

@@ -196,7 +196,7 @@ def _share_left(score: MetricSeries, score_top: float, trained: MetricSeries, tr
 
 
 @dataclass(frozen=True)
-class Difference:
+class _Difference:
     """Difference between the scores of two policies; for the verdict "unknown", difference.flag says why."""
 
     difference: Estimate
@@ -256,7 +256,7 @@ def _variance_beside_a_jump(values: Floats) -> float:
     return second_difference_variance(values)
 
 
-def difference(first: Estimate, last: Estimate) -> Difference:
+def difference(first: Estimate, last: Estimate) -> _Difference:
     """Difference between the accuracies of two policies, and whether it is more than chance explains.
 
     It has the standard error √(se₁² + se₂²) of independent evaluations. Where both used the same problems their errors
@@ -268,15 +268,15 @@ def difference(first: Estimate, last: Estimate) -> Difference:
     if trusted(first) and trusted(last):
         error = math.hypot(first.se, last.se)
         verdict: Direction = "none" if abs(value) <= Z * error else "up" if value > 0 else "down"
-        return Difference(Estimate(value, error, n), verdict)
+        return _Difference(Estimate(value, error, n), verdict)
     reason = f"{n} problems are too few" if n < ENOUGH else "all problems have the same score"
     estimate = Estimate(value, math.nan, n, reason)
     (low, high), (low_last, high_last) = interval(first), interval(last)
     if low_last > high:
-        return Difference(estimate, "up")
+        return _Difference(estimate, "up")
     if high_last < low:
-        return Difference(estimate, "down")
-    return Difference(estimate, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
+        return _Difference(estimate, "down")
+    return _Difference(estimate, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
 
 
 def name(metric: str) -> str:

@@ -162,7 +162,7 @@ that would not have written it."""
 
 
 @dataclass(frozen=True)
-class Measure:
+class _Measure:
     """A column that was held to its limit: the series as logged, its sizes (n,), their limit, and the result.
 
     grew: whether its growth says more than its level.
@@ -240,7 +240,7 @@ def _falls_behind(quantities: Quantities) -> Finding | None:
     return None
 
 
-def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _in_stretches(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch grows RISEN × in each of several stretches of rows, and is back where it began after each."""
     for measure in distances:
         sizes = measure.sizes.values
@@ -267,7 +267,7 @@ def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding |
     return None
 
 
-def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _spikes(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch is within its limit but for rows in which it is SPIKE × the usual one; else None."""
     for measure in distances:
         sizes, usual = measure.sizes.values, float(np.median(measure.sizes.values))
@@ -293,7 +293,7 @@ def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
     return None
 
 
-def _stepped(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _stepped(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch, within its limit, is STEPPED × what it was from one row on; else None."""
     for measure in distances:
         series = measure.series
@@ -361,7 +361,7 @@ def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries
     return [series for series in columns if series is not None and len(series) >= SHORT]
 
 
-def _distance(series: MetricSeries, limit: float) -> Measure:
+def _distance(series: MetricSeries, limit: float) -> _Measure:
     """Late size above its limit, by its own noise or by that of the whole run, or both GROWN × the early one and
     MATTERS of the limit."""
     values = series.values - 1 if series.name == "mismatch/mult_error" else series.values
@@ -370,10 +370,10 @@ def _distance(series: MetricSeries, limit: float) -> Measure:
     late, whole = sizes.level(LATE, limit), sizes.level((0.0, 1.0), limit)
     far = min(1.0, 2 * min(late.p_up, whole.p_up if late.value > 0 else 1.0))
     grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
-    return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)), grown < far)
+    return _Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)), grown < far)
 
 
-def _weights(quantities: Quantities) -> list[Measure]:
+def _weights(quantities: Quantities) -> list[_Measure]:
     """What is left of the weight: the mean weight, the effective share, the shares kept."""
     measures = []
     for series in _logged(quantities, ("importance/ratio", "importance/weight")):
@@ -390,12 +390,12 @@ def _weights(quantities: Quantities) -> list[Measure]:
     return measures
 
 
-def _above(series: MetricSeries, values: np.ndarray, limit: float, tests: int = 1) -> Measure:
+def _above(series: MetricSeries, values: np.ndarray, limit: float, tests: int = 1) -> _Measure:
     sizes = MetricSeries(series.name, series.steps, values)
-    return Measure(series, sizes, limit, min(1.0, tests * sizes.level(LATE, limit).p_up))
+    return _Measure(series, sizes, limit, min(1.0, tests * sizes.level(LATE, limit).p_up))
 
 
-def _result(quantities: Quantities, measure: Measure) -> Finding:
+def _result(quantities: Quantities, measure: _Measure) -> Finding:
     """The test of one column, in its own unit and by its own key."""
     series = measure.series
     first, last = series.level(EARLY), series.level(LATE)
@@ -410,7 +410,7 @@ def _result(quantities: Quantities, measure: Measure) -> Finding:
     return measured(measure.p, because, (evidence,), brief=brief)
 
 
-def _as_logged(measure: Measure) -> float:
+def _as_logged(measure: _Measure) -> float:
     """The limit of a measure in the unit of its column."""
     name, late = measure.series.name, measure.series.level(LATE).value
     if name == "mismatch/mult_error":
@@ -422,7 +422,7 @@ def _as_logged(measure: Measure) -> float:
     return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
 
 
-def _best_for_signature(distances: list[Measure], measure: Measure) -> Measure:
+def _best_for_signature(distances: list[_Measure], measure: _Measure) -> _Measure:
     """The measure whose course is read: the one found, but a distance in place of a weight where one was found too."""
     if measure in distances:
         return measure
@@ -430,7 +430,7 @@ def _best_for_signature(distances: list[Measure], measure: Measure) -> Measure:
     return min(flagged, key=lambda one: one.p) if flagged else measure
 
 
-def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> Finding:
+def _fine(quantities: Quantities, distances: list[_Measure], worst: Finding) -> Finding:
     """Nothing found; it cannot be told where all that is logged comes after a cap or mask."""
     whole = [measure for measure in distances if measure.series.name not in AFTER]
     if whole or quantities.column("importance/ratio") is not None:

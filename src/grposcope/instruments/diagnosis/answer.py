@@ -42,7 +42,7 @@ CONFIDENCE = (
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The diagnosis, and whether the run learned: the reward, held-out scores, and the parts of the reward."""
-    sections = (diagnosed(runs), learned(runs), components(runs))
+    sections = (diagnosed(runs), learned(runs), _components(runs))
     return [section for section in sections if section is not None]
 
 
@@ -65,7 +65,7 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
 def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
-    result, parts = of_verdict(judged), of_parts(run, level)
+    result, parts = of_verdict(judged), _of_parts(run, level)
     return replace(
         result,
         text=[
@@ -79,7 +79,7 @@ def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answe
     )
 
 
-def of_parts(run: Run, level: float = LEVEL) -> dict[str, Verdict]:
+def _of_parts(run: Run, level: float = LEVEL) -> dict[str, Verdict]:
     """The verdict on each environment or agent that the log has apart; the level holds for all of them together."""
     runs = list(run.scopes.values())
     return {
@@ -273,7 +273,7 @@ def _evaluations(runs: Sequence[Run]) -> tuple[Table, ...]:
     return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
 
 
-def components(runs: Sequence[Run]) -> Answer | None:
+def _components(runs: Sequence[Run]) -> Answer | None:
     """Curves of the parts of the reward, means before spreads; the spreads, and all but the first parts, folded."""
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     means, spreads = ([name for name in recorded if name.startswith(prefix)] for prefix in COMPONENT)

@@ -78,10 +78,10 @@ def accuracies(runs: Sequence[Run], onsets: Mapping[str, int] | None = None) -> 
     others = heldout.of_run(runs[0]) if len(runs) == 1 else []
     others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
     names = list(dict.fromkeys([*first, *others]))
-    return [accuracy(runs, name, index, None if index else onsets) for index, name in enumerate(names)]
+    return [_accuracy(runs, name, index, None if index else onsets) for index, name in enumerate(names)]
 
 
-def accuracy(
+def _accuracy(
     runs: Sequence[Run], metric: str, index: int = 0, onsets: Mapping[str, int] | None = None
 ) -> Figure | None:
     """A held-out score with error bars, a colour per run; None without evaluations.

@@ -26,7 +26,7 @@ TOGETHER = 2048
 """Number of rows that are converted at a time."""
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the first two lines of a text have the same number of fields, with commas, tabs or semicolons between."""
     lines = [line for line in file.head.decode("utf-8", "replace").split("\n")[:3] if line.strip()]
     if file.shape != "text" or len(lines) < 2:
@@ -48,7 +48,7 @@ def header_alone(file: LogFile) -> list[str]:
     return names if whole else []
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the file; lines with another number of fields than the header are left out with a note."""
     builder = ColumnBuilder()
     delimiter = _delimiter(file)
@@ -142,4 +142,4 @@ def _with_points(cells: list[str]) -> list[str]:
     return pointed if all(not cell or printed_number(cell) is not None for cell in pointed) else cells
 
 
-KIND = LogKind(read, file=recognises, generic=True)
+KIND = LogKind(_read, file=_recognises, generic=True)

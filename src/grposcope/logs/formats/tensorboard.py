@@ -39,7 +39,7 @@ _DEPTH = 4
 _SHORT = 1 << 16  # length in bytes up to which the checksum of the length is not computed, which takes time
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the file begins with a record whose length has the right checksum."""
     head = file.head
     if len(head) < _HEAD.size:
@@ -63,7 +63,7 @@ def is_our_verdict(path: str) -> bool:
     return parts[-2:-1] == (VERDICT,) and "tfevents" in parts[-1]
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of an event file, or of a folder of them; UserError where the folder has several runs."""
     place = file.path
     paths = _event_files(place) if place.is_dir() else [place]
@@ -244,4 +244,4 @@ def _masked(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-KIND = LogKind(read, file=recognises, folder=lambda folder: bool(_event_files(folder)))
+KIND = LogKind(_read, file=_recognises, folder=lambda folder: bool(_event_files(folder)))

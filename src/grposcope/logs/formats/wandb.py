@@ -41,7 +41,7 @@ def _run_files(folder: Path) -> list[Path]:
     return sorted({path.resolve() for pattern in patterns for path in folder.glob(pattern)})
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a .wandb file, or of the only one in a folder; UserError where it has several."""
     if file.path.is_dir():
         records = _run_files(file.path)
@@ -187,4 +187,4 @@ def _records(file: LogFile) -> Iterator[bytes]:
         file.notes.append("the last record is unfinished and was left out")
 
 
-KIND = LogKind(read, magic=MAGIC, folder=lambda folder: bool(_run_files(folder)))
+KIND = LogKind(_read, magic=MAGIC, folder=lambda folder: bool(_run_files(folder)))

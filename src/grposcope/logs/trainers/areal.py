@@ -18,7 +18,7 @@ def _versions(which: str) -> tuple[str, ...]:
     return f"ppo_actor/update/{key}", f"ppo_actor/{key}", key
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The length of completions: sequences less their prompts."""
     whole, prompt = columns.get("ppo_actor/seq_len/avg"), columns.get("ppo_actor/prompt_len/avg")
     if whole is None or prompt is None:
@@ -53,7 +53,7 @@ AREAL = Trainer(
         ),
     },
     logs=(areal_console.KIND,),
-    made=made,
+    made=_made,
     defects=(
         Defect(
             "share at the limit",

@@ -25,7 +25,7 @@ _KEY = re.compile(r"[A-Za-z_][\w./+-]{0,120}")
 _BAR = "│"
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """A row per step with the metrics of its tables; UserError where no table has a number."""
     left_out, tables = LeftOut(), list[tuple[int, float, dict[str, float]]]()
     step, inside = 0.0, False
@@ -80,6 +80,6 @@ def _cells(text: str) -> dict[str, float]:
 
 
 KIND = LogKind(
-    read, printed=re.compile(f"{_BAR} *(?:ppo_actor|rollout|timeperf)/[^{_BAR}\n]*{_BAR} *[-+\\d.n]".encode())
+    _read, printed=re.compile(f"{_BAR} *(?:ppo_actor|rollout|timeperf)/[^{_BAR}\n]*{_BAR} *[-+\\d.n]".encode())
 )
 """A text is AReaL's where a table has a name of its metrics beside a number."""

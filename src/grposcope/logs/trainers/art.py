@@ -48,7 +48,7 @@ def _read_model(folder: LogFile, hints: Hints) -> RawLog:
     return log
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The share of dead groups: those whose rewards are all equal cannot train."""
     sent, trained = (columns.get(f"data/step_num_groups_{which}") for which in ("submitted", "trainable"))
     if sent is None or trained is None:
@@ -90,7 +90,7 @@ ART = Trainer(
         art_trajectories.LINES,
         art_console.KIND,
     ),
-    made=made,
+    made=_made,
     how_to_log={
         "groups": 'model.log(groups, split="train")',
         "reward": 'model.log(groups, split="train")',

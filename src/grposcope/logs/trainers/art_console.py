@@ -30,7 +30,7 @@ TRAINED = "trained"
 """Key that we give to what is said of an update: 1 where a bar of training was drawn, 0 where none occurred."""
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """A row per step: what the bars say of its rollouts and of its update, and whether there was one."""
     steps: list[tuple[int, dict[str, float]]] = []  # line of the first bar, what was said
     left_out, gathered, ended = LeftOut(), False, True
@@ -74,5 +74,5 @@ def _values(rest: str) -> dict[str, float]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-KIND = LogKind(read, printed=re.compile(rb"Advanced step from \d{1,12} to \d{1,12} \(no training occurred\)"))
+KIND = LogKind(_read, printed=re.compile(rb"Advanced step from \d{1,12} to \d{1,12} \(no training occurred\)"))
 """A text is ART's where a step ended without training: its bars alone may be anybody's."""

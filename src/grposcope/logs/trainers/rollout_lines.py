@@ -25,15 +25,15 @@ def find(path: Path) -> WrittenFiles | None:
     if not _files(path):
         return None
     notes = list[str]()
-    return WrittenFiles("generic", path, partial(rollouts, notes=notes), sums=True, notes=notes)
+    return WrittenFiles("generic", path, partial(_rollouts, notes=notes), sums=True, notes=notes)
 
 
 def _files(place: Path) -> list[Path]:
     paths = sorted(place.glob("rollouts*.jsonl*")) if place.is_dir() else [place]
-    return [path for path in paths if path.is_file() and recognises(LogFile(path))]
+    return [path for path in paths if path.is_file() and _recognises(LogFile(path))]
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether a file has a rollout a line, by its first."""
     if not file.path.name.endswith(ENDINGS):
         return False
@@ -42,7 +42,7 @@ def recognises(file: LogFile) -> bool:
     return row is not None and not in_columns and of_rollouts(row)
 
 
-def rollouts(place: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
+def _rollouts(place: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
     """The rollouts of a file or folder, in its order. UserError, with the line, for what does not fit.
 
     notes: takes what did not fit of trajectories of several rows, a sentence each.
@@ -61,7 +61,7 @@ def _recognises_groups(file: LogFile) -> bool:
     if any(name in row for name in METRICS):
         return False
     names = (NAMES[column] for column in ("group", "problem", "prompt", "prompt_ids"))
-    return recognises(file) and any(row.get(name) is not None for own in names for name in own)
+    return _recognises(file) and any(row.get(name) is not None for own in names for name in own)
 
 
 KIND = replace(kind(find), file=_recognises_groups, folder=None)

@@ -70,7 +70,7 @@ def step_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
     path = file.path
     paths = files(path) if path.is_dir() else [path]
@@ -293,7 +293,7 @@ def _text(prompt: Any) -> str:
 
 
 KIND = LogKind(
-    read,
+    _read,
     magic=parquet.MAGIC,
     columns=frozenset(("prompt", "completion", "advantage")),
     folder=lambda folder: bool(files(folder)),

@@ -90,7 +90,7 @@ def groups(quantities: Quantities, findings: Sequence[Finding]) -> Rung:
     """Whether half of the groups or more have different rewards: as logged, else by p^G + (1 − p)^G."""
     if cause := blamed(findings, ("starved", "saturated", "dead after a fall", "empty steps")):
         return of_fault(*MIXED, cause)
-    dead, p, size = quantities.dead_fraction, success_rate(quantities), quantities.group_size
+    dead, p, size = quantities.dead_fraction, _success_rate(quantities), quantities.group_size
     formula = f"; p^G + (1 − p)^G is {percent(chance(p, size))} at p = {short(p)} and G = {size}" if p and size else ""
     do = f"use prompts of medium difficulty or larger groups: {_try(p)}"
     if dead is not None and not quantities.dead_fraction_is_bound and dead.values.max() <= 1:
@@ -152,7 +152,7 @@ def _range_of(outcome: Outcome, quantities: Quantities) -> float | None:
     return quantities.reward_margin(1.0)
 
 
-def success_rate(quantities: Quantities) -> float | None:
+def _success_rate(quantities: Quantities) -> float | None:
     """The late share of rollouts that succeed: of right answers, or of rewards that are 0 or 1; None if not known."""
     right = answers.of_run(quantities)
     series: MetricSeries | None = right if right is not None and answers.is_share(right) else None

@@ -107,7 +107,7 @@ def ratios(
     return np.where(moved & positive, plain - tokens * allowed.widening(spread), 0.0)
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The mixture of all alternatives against the stated checkpoints."""
     rows = drawn_tokens.rows_of(evidence)
     reason = drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence)
@@ -344,5 +344,5 @@ PROOF = Proof(
     "checkpoints",
     "The expected checkpoint drew each rollout",
     "token ids of all rollouts in the order drawn, and several checkpoints",
-    tests,
+    _tests,
 )

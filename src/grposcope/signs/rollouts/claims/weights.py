@@ -132,7 +132,7 @@ def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> _MeanOfTokens:
     return _MeanOfTokens(value, se, len(sums) - 1)
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The sampler's recorded log-probabilities, and the trainer's old ones."""
     rows = drawn_tokens.rows_of(evidence)
     if reason := drawn_tokens.lacking(evidence, rows):
@@ -368,5 +368,5 @@ PROOF = Proof(
     "weights",
     "The given weights drew these rollouts",
     "token ids, the sampler's log-probabilities, and the checkpoint that drew them",
-    tests,
+    _tests,
 )
