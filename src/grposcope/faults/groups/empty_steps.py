@@ -35,7 +35,7 @@ MOST = 0.85
 """Share of late steps without a gradient that leaves nothing to learn from, whatever the outcome may be."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The share of late steps that have no gradient, above MANY."""
     norm = quantities.require("grad_norm", SHORT)
     empty = (~live(norm.values)).astype(float)
@@ -65,7 +65,7 @@ FAULT = Fault(
     outgrown=True,
     log=LogTest(
         "empty steps",
-        check,
+        _check,
         needs=("grad_norm",),
         statistic="share of late steps whose gradient norm is 0 or negligible compared with the upper quartile",
         threshold=f"{MANY:g}",

@@ -27,7 +27,7 @@ from grposcope.signs.settings.names import group_size, key_of
 from grposcope.signs.settings.verl import ESTIMATOR, ROLLOUT
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """verl and OpenRLHF train PPO with a critic unless the estimator is named."""
     group = group_size(config) or 1
     if config.dialect.name == "openrlhf":
@@ -69,7 +69,7 @@ FAULT = Fault(
     remedy=f"set {ESTIMATOR}=grpo",
     settings=SettingsCheck(
         "estimator without groups",
-        settings,
+        _settings,
         ("verl", "openrlhf"),
         "several rollouts per prompt with the default estimator, which is PPO's",
         ("failing", "warning"),

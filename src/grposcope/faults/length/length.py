@@ -108,7 +108,7 @@ UNPAID = 0.05
 """A gain of reward below this share of its range is not worth a longer completion."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Truncated completions above CUT; or LONGER × without reward for it; or below SHORTER ×.
 
     This explains dead groups where most completions are cut, so that they are paid alike, or where they grew.
@@ -288,7 +288,7 @@ FAULT = Fault(
     outgrown=True,
     log=LogTest(
         "length",
-        check,
+        _check,
         needs=("length", "truncated"),
         statistic="late truncated share; mean log length, late − early − log ρ, together with the change of reward",
         threshold=f"truncated > {CUT:g}; or > {LONGER:g} × longer and reward up < {UNPAID:g} of its range; or < "

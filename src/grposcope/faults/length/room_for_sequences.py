@@ -43,7 +43,7 @@ _OTHERS = {
 """Trainer -> what its largest length is of."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sum of both lengths against the engine's, and verl's micro-batch of tokens."""
     if config.dialect.name == "trl":
         yield from _trl(config)
@@ -117,7 +117,7 @@ FAULT = Fault(
     remedy="give the engine and the micro-batch room for prompt and completion",
     settings=SettingsCheck(
         "room for sequences",
-        settings,
+        _settings,
         ("trl", "verl", *_OTHERS),
         "sequences longer than the engine or a micro-batch can hold",
         ("failing", "warning", "note"),

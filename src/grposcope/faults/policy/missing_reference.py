@@ -26,7 +26,7 @@ from grposcope.faults.known_task import Known
 SYNC = "sync_ref_model"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A reference to be synchronised beside beta = 0, or beside adapters."""
     if not config.on(SYNC):
         return
@@ -44,5 +44,5 @@ FAULT = Fault(
     name="missing reference",
     rank=1.5,
     remedy=f"set {SYNC}=False",
-    settings=SettingsCheck("missing reference", settings, ("trl",), "a reference that does not exist", ("failing",)),
+    settings=SettingsCheck("missing reference", _settings, ("trl",), "a reference that does not exist", ("failing",)),
 )

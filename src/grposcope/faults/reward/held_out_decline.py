@@ -46,7 +46,7 @@ _FALLS_TOO = (
 """Advice where the training reward fell as well."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
     if learned_by_heart(quantities) and reward.curve.change().p_up < GOES_ON:
@@ -78,7 +78,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "held-out decline",
-        check,
+        _check,
         needs=("reward", "evaluation"),
         statistic="fall of the held-out score from several places on, or at once at its end, smallest p × their number",
         threshold="p < α",

@@ -76,7 +76,7 @@ EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
@@ -206,7 +206,7 @@ FAULT = Fault(
     implies=("held-out decline",),
     log=LogTest(
         "reward hacking",
-        check,
+        _check,
         needs=("reward", "evaluation"),
         statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the "
         "task reward before KL) falls, or that score (or one without weight in the reward) gains less than "

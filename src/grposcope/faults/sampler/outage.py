@@ -62,7 +62,7 @@ _OF_THE_GRADER = (
 """What to do where all rewards of several rows on end are one value, and completions are as they were."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Rows whose reward is lost, at one interval, or with other completions or another sampler, or at one exact value
     in several rows on end."""
     reward = quantities.require("reward", LEAST)
@@ -139,7 +139,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "outage",
-        check,
+        _check,
         needs=("reward",),
         statistic="rows whose reward is far below its running median, the interval between them, and the length and "
         "the mismatch of the same rows",
