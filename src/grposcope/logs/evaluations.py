@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -47,22 +47,6 @@ class _EvaluatedColumn:
     key: str
     metric: str
     rows: Bools
-
-
-def evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str, str]:
-    """Key -> name without its prefix, of every key that was evaluated apart. rewarded (N,): rows with a reward."""
-    found = {key: match["name"] for key in columns if (match := keys.BY_PATH.fullmatch(key))}
-    most = int(rewarded.sum()) / 2
-    for key, column in columns.items():
-        if key not in found and (match := keys.BY_ROWS.fullmatch(key)) and (~np.isnan(column)).sum() <= most:
-            found[key] = match["name"]
-    apart = {np.isnan(columns[key]).tobytes() for key in found}
-    for key, column in columns.items():
-        if key not in found and keys.ANY_SCORE.fullmatch(key):
-            absent = np.isnan(column)
-            if absent.tobytes() in apart and (~absent & ~rewarded).any():
-                found[key] = key
-    return {key: found[key] for key in columns if key in found}
 
 
 def evaluations_of_steps(table: LogTable) -> LogTable:

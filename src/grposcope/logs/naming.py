@@ -22,7 +22,7 @@ from grposcope.core.text import visible
 from grposcope.logs import keys
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Seen
-from grposcope.logs.keys import CLOCKS
+from grposcope.logs.keys import CLOCKS, words_of
 from grposcope.logs.table import LogTable
 from grposcope.logs.trainers import TRAINERS, generic, trainer_of
 
@@ -225,7 +225,7 @@ def _loose(key: str) -> str:
 def _listed(table: LogTable, may_be: Sequence[str]) -> list[Seen]:
     """The keys of a log without a reward: candidates first, then those without a known meaning, then clocks."""
     metric = table.trainer.metric
-    order = sorted(table.columns, key=lambda key: (keys.is_time(key), metric(key, usual=True) is not None))
+    order = sorted(table.columns, key=lambda key: (_is_time(key), metric(key, usual=True) is not None))
     columns = {table.key_in_log(key): table.columns[key] for key in order}
     return keys.seen(columns, [table.key_in_log(key) for key in may_be])
 
@@ -240,6 +240,17 @@ def _text_reward(log: RawLog) -> UserError | None:
             )
             return UserError(f"{where}: {said}")
     return None
+
+
+_OF_TIME = frozenset(
+    ("time", "walltime", "wall", "clock", "elapsed", "timestamp", "ts", "date", "datetime", "runtime", "relative",
+     "process", "seconds", "second", "secs", "sec", "s", "ms", "minutes", "min", "hours", "h")
+)  # fmt: skip
+
+
+def _is_time(key: str) -> bool:
+    """Whether a key counts steps or says when a row was written, by all of its words."""
+    return key in CLOCKS or (bool(words := set(words_of(key).split())) and words <= _OF_TIME)
 
 
 def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:

@@ -126,21 +126,6 @@ STOP_WORDS: Mapping[str, str] = {
 
 _EVERY_NAME = frozenset(name for names in NAMES.values() for name in names)
 _OF_VERL = re.compile(r"(?P<group>.+?)_(?P<session>\d{1,9})_(?P<output>\d{1,9})")
-_OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
-
-
-def recognises(row: Mapping[str, Any]) -> bool:
-    """Whether an object is a rollout and no row of metrics: it has rewards by function, a text or list that only a
-    completion has, an advantage beside the group or prompt, or a reward beside the text of one."""
-    if isinstance(row.get("rewards"), dict):
-        return True
-    own = [row[name] for column in _OF_ROLLOUTS for name in NAMES[column] if row.get(name) is not None]
-    if any(isinstance(value, str | list) for value in own):
-        return True
-    named = any(row.get(name) is not None for name in GROUP)
-    told = any(isinstance(row.get(name), str | list) for name in (*GROUP, *PROMPT, *NAMES["prompt"]))
-    rewarded = any(isinstance(row.get(name), int | float) for name in NAMES["reward"])
-    return (bool(own) and (named or told)) or (rewarded and told)
 
 
 def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...]:
@@ -160,17 +145,6 @@ def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...
         whole = size is not None and size > 0 and counts[key] > size and counts[key] % size == 0
         made.append(replace(row, group=f"{row.group}\x1f{number // size}") if whole and size else row)
     return tuple(made)
-
-
-def environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The column of a file that says which environment a rollout is of, one for all of its rows.
-
-    The first that tells 2 to ENVIRONMENTS apart, else the first that all have; None where no column has a text for all.
-    """
-    texts = {name: [word_of(row.get(name)) for row in rows] for name in NAMES["environment"]}
-    counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
-    several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
-    return several or next((name for name, count in counts.items() if count == 1), None)
 
 
 def simple(name: str) -> str:

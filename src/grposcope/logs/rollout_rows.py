@@ -16,14 +16,7 @@ from grposcope.core.files import json_number
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, turns_of
 from grposcope.core.text import visible
 from grposcope.core.trajectories import joined
-from grposcope.logs.rollout_columns import (
-    NAMES,
-    STOP_WORDS,
-    environment_column,
-    group_of,
-    trajectory_of,
-    word_of,
-)
+from grposcope.logs.rollout_columns import ENVIRONMENTS, NAMES, STOP_WORDS, group_of, trajectory_of, word_of
 
 _OF_FUNCTION = re.compile(r"(?!total_|mean_)\w+_reward(?:_func(?:tion)?|_fn)?")
 """Names of columns beside the reward that are those of its functions."""
@@ -48,7 +41,7 @@ def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | No
     Rows of one trajectory are one rollout. notes: takes what did not fit, a sentence each.
     """
     every = list(rows)
-    name = environment_column([row for _, row in every])
+    name = _environment_column([row for _, row in every])
     made = [row_of(row, where) for where, row in every]
     if name is not None:
         made = [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
@@ -56,6 +49,17 @@ def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | No
     if notes is not None:
         notes += told
     return whole
+
+
+def _environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The column of a file that says which environment a rollout is of, one for all of its rows.
+
+    The first that tells 2 to ENVIRONMENTS apart, else the first that all have; None where no column has a text for all.
+    """
+    texts = {name: [word_of(row.get(name)) for row in rows] for name in NAMES["environment"]}
+    counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
+    several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
+    return several or next((name for name, count in counts.items() if count == 1), None)
 
 
 def row_of(row: Mapping[str, Any], where: str) -> Rollout:

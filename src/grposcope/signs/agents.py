@@ -284,13 +284,6 @@ def _all_failed(errors: MetricSeries) -> Finding:
     )  # fmt: skip
 
 
-def has_turns(quantities: Quantities) -> bool:
-    """Whether rollouts have turns or calls of tools, by what is logged of them."""
-    turns, calls = quantities.column("agent/turns"), quantities.column("agent/calls")
-    several = turns is not None and float(turns.values.max()) > 1
-    return several or (calls is not None and float(calls.values.max()) > 0)
-
-
 def _levels(series: MetricSeries) -> tuple[Sign, Sign]:
     first, late = series.level(EARLY), series.level(LATE)
     return early_level(series.name, first.value, first.se), late_level(series.name, late.value, late.se)

@@ -11,7 +11,6 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number, percent
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
-from grposcope.signs.agents import has_turns
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level
 
@@ -82,7 +81,7 @@ def _check(quantities: Quantities) -> Finding:
         f"batch ({number(seen.longest)} tokens), but the mean is {number(seen.mean)}: most of them ended, without the "
         "end token that is looked for"
     )
-    if has_turns(quantities):
+    if _has_turns(quantities):
         return _of_agents(
             quantities,
             f"which would all be as long as the longest of their batch ({number(seen.longest)} tokens), but the mean "
@@ -100,7 +99,7 @@ def at_no_one_length(quantities: Quantities) -> str:
     A limit on tokens makes the longest of every batch as long as the limit.
     """
     cut, longest, shortest = (quantities.get(name, SHORT) for name in ("truncated", "length_max", "length_min"))
-    if cut is None or longest is None or cut.values.max() > 1 or not has_turns(quantities):
+    if cut is None or longest is None or cut.values.max() > 1 or not _has_turns(quantities):
         return ""
     _, at, own = np.intersect1d(cut.steps, longest.steps, return_indices=True)
     most = longest.values[own][cut.values[at] >= LEAST_CUT]
@@ -111,6 +110,13 @@ def at_no_one_length(quantities: Quantities) -> str:
         return "" if shortest is None else _several_lengths(cut, longest, shortest)
     return f"which would make the longest of every batch as long as the limit, but it goes from {number(low)} to " \
         f"{number(high)} tokens"  # fmt: skip
+
+
+def _has_turns(quantities: Quantities) -> bool:
+    """Whether rollouts have turns or calls of tools, by what is logged of them."""
+    turns, calls = quantities.column("agent/turns"), quantities.column("agent/calls")
+    several = turns is not None and float(turns.values.max()) > 1
+    return several or (calls is not None and float(calls.values.max()) > 0)
 
 
 def _several_lengths(cut: MetricSeries, longest: MetricSeries, shortest: MetricSeries) -> str:

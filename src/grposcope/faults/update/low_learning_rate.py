@@ -33,7 +33,7 @@ from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
-from grposcope.signs.ladder.of_update import adapters
+from grposcope.signs.ladder import adapters
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import has_adapters

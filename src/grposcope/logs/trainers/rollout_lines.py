@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from grposcope.core.files import json_lines
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.plain_rollouts import divided
-from grposcope.logs.rollout_columns import NAMES
-from grposcope.logs.rollout_columns import recognises as of_rollouts
+from grposcope.logs.rollout_columns import GROUP, NAMES, PROMPT
 from grposcope.logs.rollout_rows import rows_of
 from grposcope.logs.written_rollouts import WrittenFiles, kind
 
@@ -39,7 +39,24 @@ def _recognises(file: LogFile) -> bool:
         return False
     row = None if file.shape == "text" else file.first_row
     in_columns = row is not None and any(isinstance(row.get(name), list) for name in ("step", "reward"))
-    return row is not None and not in_columns and of_rollouts(row)
+    return row is not None and not in_columns and _has_columns(row)
+
+
+_OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
+
+
+def _has_columns(row: Mapping[str, Any]) -> bool:
+    """Whether an object is a rollout and no row of metrics: it has rewards by function, a text or list that only a
+    completion has, an advantage beside the group or prompt, or a reward beside the text of one."""
+    if isinstance(row.get("rewards"), dict):
+        return True
+    own = [row[name] for column in _OF_ROLLOUTS for name in NAMES[column] if row.get(name) is not None]
+    if any(isinstance(value, str | list) for value in own):
+        return True
+    named = any(row.get(name) is not None for name in GROUP)
+    told = any(isinstance(row.get(name), str | list) for name in (*GROUP, *PROMPT, *NAMES["prompt"]))
+    rewarded = any(isinstance(row.get(name), int | float) for name in NAMES["reward"])
+    return (bool(own) and (named or told)) or (rewarded and told)
 
 
 def _rollouts(place: Path, notes: list[str] | None = None) -> Iterator[Rollout]:

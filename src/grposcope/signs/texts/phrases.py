@@ -98,8 +98,3 @@ def truth(habit: PaidHabit) -> str:
 def short(habit: PaidHabit) -> str:
     """A habit in a few words."""
     return f"texts that {having(habit)}" if habit.binary else having(habit)
-
-
-def verdict(habit: PaidHabit) -> str:
-    """That a habit is paid, in a few words."""
-    return f"{short(habit)} {'are' if habit.binary else 'is'} paid"

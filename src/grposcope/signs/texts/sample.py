@@ -20,6 +20,7 @@ from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_te
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
 from grposcope.signs.texts import token_ids, turn_features
+from grposcope.signs.texts.token_ids import ENDS
 from grposcope.signs.texts.turn_features import TextTurn
 
 LONGEST = 100_000
@@ -244,11 +245,25 @@ def _tokens(rows: Sequence[Rollout]) -> tuple[tuple[Ints, ...], dict[int, str]]:
     numbers: dict[str, int] = {}
     made = []
     for row in rows:
-        own = token_ids.of_rollout(row, numbers)
+        own = _ids_of_rollout(row, numbers)
         if own is None:
             return (), {}
         made.append(own)
     return tuple(made), token_ids.spelled(rows, numbers)
+
+
+def _ids_of_rollout(row: Rollout, numbers: dict[str, int]) -> Ints | None:
+    """The tokens that the policy wrote, by id; by their texts where there are no ids, which `numbers` gives one each.
+    None where neither is there."""
+    ids = row.completion_ids
+    if ids is None and row.tokens:
+        ids = np.array([numbers.setdefault(token, len(numbers)) for token in row.tokens], np.int64)
+    if ids is None:
+        return None
+    own = np.asarray(ids, np.int64)
+    if row.written is not None and len(row.written) == len(own):
+        own = own[row.written]
+    return own if len(own) <= 2 * ENDS else np.concatenate([own[:ENDS], own[-ENDS:]])
 
 
 def _short(text: str) -> str:

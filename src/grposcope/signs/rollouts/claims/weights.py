@@ -243,7 +243,7 @@ def _explained(
 
 
 def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], divergence: float) -> _Explanation:
-    log = drawn_tokens.joined([one.logp - one.recorded for one in tokens])
+    log = _joined([one.logp - one.recorded for one in tokens])
     ratio, above = np.exp(np.minimum(log, 50)), float((log > ROUNDING).mean())
     stated = evidence.stated.temperature or 1.0
     beta, left = _power(evidence, tokens)
@@ -332,6 +332,11 @@ def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens]) -
             fault = "adapters at another scale" if factor else "weights never arrived"
             nearest = fault, f"the expected checkpoint with {factor:g} times its adapters", left
     return nearest
+
+
+def _joined(parts: list[Floats]) -> Floats:
+    """Arrays of rows as one."""
+    return np.concatenate(parts) if parts else np.empty(0)
 
 
 def _left_at(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], of: dict[int, int], factor: float) -> float:
