@@ -26,23 +26,9 @@ from grposcope.logs import keys, scopes
 from grposcope.logs.columns import RawLog
 from grposcope.logs.evaluations import evaluations_of_steps
 from grposcope.logs.hints import Hints, UnreadError
-from grposcope.logs.naming import (
-    keys_of_the_user,
-    of_rollouts,
-    one_key_per_metric,
-    plain_keys_and_trainer,
-    reward_by_words,
-    without_factors,
-)
-from grposcope.logs.per_step import last_attempt_of_every_step, rows_by_step, without_copies
-from grposcope.logs.rows import (
-    kinds_of_rows,
-    rows_in_order,
-    steps_as_logged,
-    steps_of_every_row,
-    training_and_evaluation,
-    without_an_odd_first_row,
-)
+from grposcope.logs.naming import NAMING
+from grposcope.logs.per_step import PER_STEP
+from grposcope.logs.rows import ROWS
 from grposcope.logs.table import LogTable
 from grposcope.logs.trainers import TRAINERS, generic
 
@@ -154,23 +140,11 @@ def _of_nothing(table: LogTable, keys: list[str], metrics: Mapping[str, str]) ->
 
 
 READING: tuple[Callable[[LogTable], LogTable], ...] = (
-    plain_keys_and_trainer,
-    keys_of_the_user,
-    of_rollouts,
-    reward_by_words,
-    one_key_per_metric,
-    without_factors,
-    steps_as_logged,
-    rows_in_order,
-    kinds_of_rows,
-    training_and_evaluation,
-    without_an_odd_first_row,
-    steps_of_every_row,
+    *NAMING,
+    *ROWS,
     scopes.one_run,
     _environments,
-    rows_by_step,
-    without_copies,
-    last_attempt_of_every_step,
+    *PER_STEP,
     _settings_and_window,
     _metrics_of_keys,
     evaluations_of_steps,

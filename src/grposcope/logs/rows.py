@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,7 +42,7 @@ USUAL = 0.95
 _FLAG = re.compile(r"(?:is_?)?(?:eval|evaluation|val|validation|test|held_?out)", re.I)
 
 
-def steps_as_logged(table: LogTable) -> LogTable:
+def _steps_as_logged(table: LogTable) -> LogTable:
     """The step of each row by the key that the user says, else by the trainer's own, else the most reliable one.
 
     NaN for all where none counts steps. A step that counts within each epoch, as it falls just where the epoch goes on
@@ -75,7 +75,7 @@ def steps_as_logged(table: LogTable) -> LogTable:
     return table.noting(*[note] * bool(note), columns=columns, step=step)
 
 
-def rows_in_order(table: LogTable) -> LogTable:
+def _rows_in_order(table: LogTable) -> LogTable:
     """The rows by their steps, where these stand newest first, sorted as text, or in pieces of one even sequence.
 
     Only where a step never comes back, so that no row can be one of a restart.
@@ -117,7 +117,7 @@ def _by_counters(counters: Sequence[Floats]) -> tuple[Floats, str]:
     return step, f"each rollout has {times} updates: steps count updates" if times > 1 else ""
 
 
-def kinds_of_rows(table: LogTable) -> LogTable:
+def _kinds_of_rows(table: LogTable) -> LogTable:
     """Rows of evaluation and of other kinds by every text column and flag; values that are no parts of the training go.
 
     UserError where two kinds might be the training.
@@ -149,7 +149,7 @@ def kinds_of_rows(table: LogTable) -> LogTable:
     return replace(table, held_out=kinds.held_out, left_out=kinds.left_out, rewarded=rewarded)
 
 
-def training_and_evaluation(table: LogTable) -> LogTable:
+def _training_and_evaluation(table: LogTable) -> LogTable:
     """Keys and rows of training and of what was evaluated apart; a row without any value is one of training, too.
 
     The last row of transformers is taken out as the summary of the run.
@@ -189,7 +189,7 @@ def _evaluated_keys(columns: Mapping[str, Floats], rewarded: Bools) -> dict[str,
     return {key: found[key] for key in columns if key in found}
 
 
-def without_an_odd_first_row(table: LogTable) -> LogTable:
+def _without_an_odd_first_row(table: LogTable) -> LogTable:
     """The rows of training without a first one of another kind, as of an evaluation before training, or a placeholder.
 
     It lacks half of what nearly all other rows with a reward have, or has zeros in all of that, and its reward is
@@ -224,7 +224,7 @@ def without_an_odd_first_row(table: LogTable) -> LogTable:
     )
 
 
-def steps_of_every_row(table: LogTable) -> LogTable:
+def _steps_of_every_row(table: LogTable) -> LogTable:
     """Rows numbered from 1 where no key counts steps; the step of the row before for an evaluation without one."""
     step, busy = table.step, table.busy
     if not len(step) or np.isnan(step).all():
@@ -387,3 +387,14 @@ def _differ(column: Floats, step: Floats, rows: Bools, others: Bools) -> bool:
     here, beside = np.flatnonzero(rows & there), np.flatnonzero(others & there)
     _, first, second = np.intersect1d(step[here], step[beside], return_indices=True)
     return bool((column[here[first]] != column[beside[second]]).any())
+
+
+ROWS: tuple[Callable[[LogTable], LogTable], ...] = (
+    _steps_as_logged,
+    _rows_in_order,
+    _kinds_of_rows,
+    _training_and_evaluation,
+    _without_an_odd_first_row,
+    _steps_of_every_row,
+)
+"""Steps of reading that find the step of each row and what it is a row of, in order."""

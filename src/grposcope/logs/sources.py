@@ -129,8 +129,8 @@ def is_logger_folder(folder: Path) -> bool:
 
 
 def _folder(folder: Path, hints: Hints) -> Run:
-    if (output := trl_output.find(folder)) is not None:
-        return trl_output.read(output, hints)
+    if trl_output.find(folder) is not None:
+        return trl_output.read(folder, hints)
     if _has_config(folder) and _is_native(folder):
         return reader.read(folder)
     if measurement_folders.recognises(folder):
