@@ -15,7 +15,6 @@ from torch import Tensor, nn
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import backward, experts, gram, hooks, probe, without_hook
-from grposcope.instruments.gradient.hooks import _Reported, _StackUses
 from grposcope.instruments.gradient.layers import _in_torch, _without_rollouts
 from grposcope.instruments.gradient.score import Score
 from grposcope.lab.objectives import recipes
@@ -193,20 +192,20 @@ def broken_forward_of_a_norm(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def expert_of_other_rollouts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Tokens of experts are given to the wrong rollout: the sum of the scores is right, each is wrong."""
-    own = _StackUses._rollouts
+    own = experts._StackUses._rollouts
 
     def turned(self: Any, count: int) -> Tensor | None:
         found = own(self, count)
         return None if found is None else self.collector.batch - 1 - found
 
-    monkeypatch.setattr(_StackUses, "_rollouts", turned)
+    monkeypatch.setattr(experts._StackUses, "_rollouts", turned)
     return families.build("mixtral")
 
 
 def broken_forward_of_experts(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A product that is not what was observed."""
-    own = _Reported.forward
-    monkeypatch.setattr(_Reported, "forward", staticmethod(lambda ctx, x, *rest: 1.1 * own(ctx, x, *rest)))
+    own = experts._Reported.forward
+    monkeypatch.setattr(experts._Reported, "forward", staticmethod(lambda ctx, x, *rest: 1.1 * own(ctx, x, *rest)))
     return families.build("mixtral")
 
 

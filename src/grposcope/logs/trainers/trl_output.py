@@ -77,7 +77,8 @@ def read(folder: Path, hints: Hints) -> Run:
 
 def models(folder: Path) -> dict[int, Path]:
     """Step -> folder of the model of a TRL run or checkpoint, in order of steps; empty for any other folder."""
-    output = (find(folder) or (None, folder))[0] or folder
+    output, _ = find(folder) or (None, folder)
+    output = output or folder
     by_step = {
         int(path.name.removeprefix("checkpoint-")): path
         for path in output.glob("checkpoint-*")
