@@ -22,7 +22,6 @@ from dataclasses import replace
 from typing import Any
 
 from grposcope.core.rollouts import Rollout
-from grposcope.core.text import visible
 
 GROUP = ("group", "group_id", "group_index", "uid")
 """Columns with the pipeline's own id of a group."""
@@ -125,7 +124,6 @@ STOP_WORDS: Mapping[str, str] = {
 """A trainer's word for why a rollout ended -> ours, of `core.rollouts.STOPS`."""
 
 _EVERY_NAME = frozenset(name for names in NAMES.values() for name in names)
-_OF_VERL = re.compile(r"(?P<group>.+?)_(?P<session>\d{1,9})_(?P<output>\d{1,9})")
 
 
 def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...]:
@@ -165,22 +163,3 @@ def spelled(row: Mapping[str, Any]) -> dict[str, Any]:
             if other is not None:
                 made[column] = made[other]
     return made
-
-
-def group_of(identity: str) -> str:
-    """The group of an id of the pipeline's own: that of verl without the numbers of session and output."""
-    match = _OF_VERL.fullmatch(identity)
-    return match["group"] if match else identity
-
-
-def trajectory_of(identity: str) -> tuple[str, int | None]:
-    """The trajectory that an id of verl names, and the place in it of the output; empty and None for any other id."""
-    match = _OF_VERL.fullmatch(identity)
-    return (f"{match['group']}_{match['session']}", int(match["output"])) if match else ("", None)
-
-
-def word_of(value: Any) -> str:
-    """The text of a column; of a list, as one per token, that which all are; empty for anything else."""
-    if isinstance(value, list) and value and all(element == value[0] for element in value):
-        value = value[0]
-    return visible(value, 40) if isinstance(value, str) else ""

@@ -81,11 +81,6 @@ def _chosen(run: Run, hints: Hints) -> Run:
     return scopes.chosen(run, hints.scope) if hints.scope else run
 
 
-def with_overflow(value: float) -> float:
-    """The value, infinite where it is beyond OVERFLOW."""
-    return math.copysign(math.inf, value) if abs(value) > OVERFLOW else value
-
-
 def _with_overflows(run: Run) -> Run:
     """The run with values beyond OVERFLOW taken for infinite, and a note that says so: their squares overflow."""
     table, notes = {}, []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from grposcope.core.run import Run
 from grposcope.instruments.rewards import RewardSettings, source
-from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Floats, checked_weights
 
 
@@ -24,13 +23,24 @@ class LoggedSpreads:
 
     def rows(self) -> Iterator[tuple[str, float, float, tuple[float, float, float], float]]:
         """Of each reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
-        shares = component_weights.of_spreads(self.weights, self.spreads)
+        shares = _of_spreads(self.weights, self.spreads)
         asked = np.abs(self.weights) / np.abs(self.weights).sum()
         for j, name in enumerate(self.names):
             known = shares[:, j][np.isfinite(shares[:, j])]
             low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
             dead = float((self.spreads[:, j] == 0).mean())
             yield name, float(self.weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
+
+
+def _of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
+    """Shares |λ_j| s_j / Σ |λ| s from the deviations (T, K) of a log, over the batch: (T, K); NaN where all are 0.
+
+    A deviation over the batch contains the differences between prompts, which no group's advantage sees: the shares
+    within groups may be others. Only a deviation of 0 says the same of both.
+    """
+    sizes = np.abs(np.asarray(weights)) * spreads
+    total = sizes.sum(1, keepdims=True)
+    return np.divide(sizes, total, out=np.full(sizes.shape, np.nan), where=total > 0)
 
 
 def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:

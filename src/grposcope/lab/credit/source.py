@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
 
-from grposcope.core import capabilities
 from grposcope.core.capabilities import ADVANTAGE, Capabilities, Capability
 from grposcope.core.named_settings import Setting
 
@@ -46,4 +45,9 @@ class CreditSource:
 
     def requires(self, kind: Capability) -> bool:
         """Whether it needs a capability, or one that comes by it."""
-        return capabilities.needed(self.needs, kind)
+        return _needed(self.needs, kind)
+
+
+def _needed(needs: Collection[Capability], kind: Capability) -> bool:
+    """Whether something of a kind is needed: the capability itself, or one that comes by it."""
+    return any(need is kind or need.by is kind for need in needs)

@@ -27,5 +27,10 @@ def k3(logp: Float[Tensor, "B T"], logp_ref: Float[Tensor, "B T"]) -> Float[Tens
     return q.exp() - 1 - q
 
 
+def forward(logp: Float[Tensor, "B T"], logp_ref: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
+    """q, the estimate of KL(π_ref ‖ π) on tokens that π_ref drew; its gradient is −∇log π: it imitates them."""
+    return logp_ref - logp
+
+
 ALL = {"k1": k1, "k2": k2, "k3": k3}
 """Name of a setting -> estimator of the KL to the reference."""

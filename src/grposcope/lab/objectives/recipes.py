@@ -7,18 +7,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from jaxtyping import Float
-from torch import Tensor
-
-from grposcope.lab.objectives import advantages, ratios, reductions
+from grposcope.lab.objectives import advantages, divergences, ratios, reductions
 from grposcope.lab.objectives.objective import Objective
 from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided, Reinforce
-
-
-def _forward_divergence(logp: Float[Tensor, "B T"], logp_ref: Float[Tensor, "B T"]) -> Float[Tensor, "B T"]:
-    """q, the estimate of KL(π_ref ‖ π) on tokens that π_ref drew; its gradient is −∇log π: it imitates them."""
-    return logp_ref - logp
-
 
 _EQUAL = "equal rewards: the group contributes 0. Empty mask: the rollout contributes 0. "
 _PAIR = _EQUAL + "G = 1: refused, there is no baseline."
@@ -152,7 +143,7 @@ ASYMRE = replace(
     name="asymre",
     paper=f"{_OFF_POLICY}the update of Arnal et al. 2025, arXiv:2506.20520: 0.1 above every advantage, a forward KL",
     proximal=0.1,
-    proximity=_forward_divergence,
+    proximity=divergences.forward,
 )
 
 RED_WEIGHT = replace(

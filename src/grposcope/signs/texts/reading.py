@@ -1,6 +1,11 @@
 """A whole reading of texts: what is paid, what changes over the steps, which states the texts are in.
 
 The tests are permutations: of rewards inside groups, and of whole groups over steps. No model is asked.
+
+States of the texts that are worth a word whatever is paid: one text, empty, repetition, other scripts, gibberish.
+
+Each is a column (N,) whose rise over the steps is tested with all features; the levels from which it is told are
+conventions: they were chosen on trainings that have them and on honest ones.
 """
 
 from __future__ import annotations
@@ -17,23 +22,11 @@ from grposcope.maths import group_steps, within_groups
 from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
 from grposcope.maths.within_groups import Singles, WithinGroups, summing
-from grposcope.signs.texts import familiarity, features, habits, phrases, states
+from grposcope.signs.texts import familiarity, features, habits, phrases
 from grposcope.signs.texts.familiarity import early_rows
 from grposcope.signs.texts.features import TextFeatures
 from grposcope.signs.texts.habits import LEVEL, SHARE, SPREAD, PaidHabit
 from grposcope.signs.texts.sample import TextSample
-from grposcope.signs.texts.states import (
-    CUT,
-    EMPTY,
-    LEAST,
-    ONE_ANSWER,
-    ONE_TEXT,
-    REPEATS,
-    SCRIPTS,
-    UNLIKE,
-    PromptDependence,
-    TextState,
-)
 
 DRAWS, STEP_DRAWS = 499, 199
 """Permutations of rewards inside groups, and of groups over steps."""
@@ -90,7 +83,7 @@ class TextReading:
     habits: tuple[PaidHabit, ...]
     states: tuple[TextState, ...]
     changes: tuple[TextChange, ...]
-    dependence: PromptDependence
+    dependence: _PromptDependence
     disorder: float
     live: int
     prompts: int
@@ -126,7 +119,7 @@ def read(
     of_texts = () if over_steps is None else _states_told(sample, made, over_steps, len(read), rng, level)
     changed = () if over_steps is None else _changes(sample, read, over_steps, paid, rng, level)
     depends = _dependence(read.columns[:, read.words], sample)
-    unlike = any(state.name == states.UNLIKE for state in of_texts)
+    unlike = any(state.name == UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
     rose = next((habit for habit in paid if over_steps is not None and _rose(sample, habit)), None)
     rise, part = _least(sample, over_steps, every_paid, level)
@@ -157,7 +150,7 @@ def _states_told(sample: TextSample, made: dict[str, Floats], changes: StepChang
     return tuple(states)
 
 
-def _dependence(words: Singles, sample: TextSample) -> PromptDependence:
+def _dependence(words: Singles, sample: TextSample) -> _PromptDependence:
     """How much of what is written depends on the prompt, from the presence of words (N, V)."""
     order = np.lexsort((sample.group, sample.step))
     length = np.sqrt(words.sum(1, dtype=np.float64))
@@ -174,7 +167,7 @@ def _dependence(words: Singles, sample: TextSample) -> PromptDependence:
                                 blanks[of_step == step]) for step in steps])  # fmt: skip
     tenth = max(1, len(steps) // 10)
     early, late = (values[rows][np.isfinite(values[rows])] for rows in (slice(tenth), slice(-tenth, None)))
-    return PromptDependence(steps.astype(np.float64), values, habits.mean(early), habits.mean(late))
+    return _PromptDependence(steps.astype(np.float64), values, habits.mean(early), habits.mean(late))
 
 
 def _depends(sums: Floats, own: Floats, sizes: Floats, blanks: Floats) -> float:
@@ -353,3 +346,55 @@ def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: i
     name = measured.names[index]
     before, after = (measured.counted(index, float(column[rows].mean())) for rows in (~inside, inside))
     return TextChange(name, bool(measured.binary[index]), before, after, step, step, column)
+
+
+ONE_TEXT, ONE_ANSWER, EMPTY, UNLIKE, REPEATS, SCRIPTS, CUT = (
+    "one text", "one answer", "empty", "unlike the early texts", "repeats itself", "other scripts", "cut off",
+)  # fmt: skip
+
+LEAST = {
+    ONE_TEXT: (0.25, 0.15), ONE_ANSWER: (0.5, 0.25), EMPTY: (0.1, 0.05), UNLIKE: (0.5, 0.3), REPEATS: (0.25, 0.2),
+    SCRIPTS: (0.1, 0.08), CUT: (0.5, 0.3),
+}  # fmt: skip
+"""State -> its least late share, and its least rise."""
+
+NO_PROMPT = 0.5
+"""Share of the early dependence on the prompt below which the late texts ignore it; the early one is at least 0.1."""
+
+
+@dataclass(frozen=True)
+class TextState:
+    """A state of the texts.
+
+    name: of LEAST. column (N,): the share, or 1 for texts that are in it. early, late: means in the first and last
+    tenth of the steps. paid, other: mean reward of texts in it and of the others, NaN for none. p: of its change.
+    since: its onset.
+    """
+
+    name: str
+    column: Floats
+    early: float
+    late: float
+    paid: float
+    other: float
+    p: float
+    since: Passage
+
+
+@dataclass(frozen=True)
+class _PromptDependence:
+    """How much of what is written depends on the prompt, by step (S,): 1 all, 0 nothing; NaN where it cannot be told.
+
+    1 − (1 − S_w)/(1 − S_b), with S_w the mean cosine of the presence of words over pairs of one group and S_b over
+    pairs of different groups of the step. early, late: means of the first and last tenth of the steps.
+    """
+
+    steps: Floats
+    values: Floats
+    early: float
+    late: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether the late texts ignore the prompt and the early ones did not."""
+        return self.early > 0.1 and self.late < NO_PROMPT * self.early
