@@ -35,7 +35,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.engines.trl import arguments, constraining, draws, versions
 from grposcope.engines.trl.callback import GRPOscopeCallback
-from grposcope.engines.trl.loss_arguments import LossArguments, loss_arguments
+from grposcope.engines.trl.loss_arguments import loss_arguments
 from grposcope.engines.trl.processes import anywhere
 from grposcope.engines.trl.reward_guard import SHARE
 from grposcope.engines.trl.trainer import GRPOscopeTrainer
@@ -63,14 +63,16 @@ OUTPUT = "trl"
 
 @dataclass(frozen=True)
 class _Launch:
-    """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig, the options given, and the loss.
+    """What a run needs of TRL beside `Setup`: the arguments of GRPOConfig and the options given.
 
-    aggregation: of the rewards, where our trainer and not TRL combines them.
+    advantage, left_out: as from `loss_arguments`. aggregation: of the rewards, where our trainer and not TRL combines
+    them.
     """
 
     arguments: dict[str, Any]
     options: dict[str, Any]
-    loss: LossArguments
+    advantage: str | None
+    left_out: tuple[str, ...]
     processes: int
     aggregation: str | None = None
 
@@ -140,13 +142,15 @@ def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> 
         )
     rollouts = arguments.batch_arguments(config, setup.micro_batch, processes)
     pieces = rollouts["gradient_accumulation_steps"] * processes
-    loss = loss_arguments(setup.objective, setup.sampling.max_tokens, config.interval, config.minibatches, pieces)
+    loss, advantage, left_out = loss_arguments(
+        setup.objective, setup.sampling.max_tokens, config.interval, config.minibatches, pieces
+    )
     on_cpu = setup.policy.model.device.type == "cpu"
     if setup.task.components and "reward_weights" in given:
         raise UserError("trl reward_weights cannot be changed: the rewards of the task have theirs; leave it out")
     several, aggregation = _reward_arguments(config, setup.task.weights, bool(setup.objective.overlong))
-    all_arguments = rollouts | _run_arguments(config, setup.lr, on_cpu) | loss.arguments | several
-    return setup, _Launch(all_arguments, dict(given), loss, processes, aggregation)
+    all_arguments = rollouts | _run_arguments(config, setup.lr, on_cpu) | loss | several
+    return setup, _Launch(all_arguments, dict(given), advantage, left_out, processes, aggregation)
 
 
 def _run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any]:
@@ -331,7 +335,7 @@ def _run(setup: Setup, launch: _Launch, folder: Path, start: Path | None) -> Tra
         trainer = _trainer(setup, launch, args, adapters, [record, leave, *([heldout] if setup.heldout else [])])
         if progress is not None:
             trainer.add_callback(_Bar(progress))
-            for line in launch.loss.left_out:
+            for line in launch.left_out:
                 progress.say(f"warning: {line}")
             for line in setup.warnings:
                 progress.say(f"warning: {line}")
@@ -369,7 +373,7 @@ def _trainer(setup: Setup, launch: _Launch, args: Any, adapters: Any, callbacks:
             dual_damping=setup.config.dual_damping,
             autopilot=setup.config.autopilot,
             auto_group=setup.config.auto_group,
-            advantage=launch.loss.advantage if ADVANTAGE in source.provides else None,
+            advantage=launch.advantage if ADVANTAGE in source.provides else None,
             step_rewards=_steps(setup) if source.requires(STEP_ENDS) else None,
             **({} if adapters is None else {"peft_config": adapters}),
         )

@@ -144,16 +144,12 @@ def _sentence(runs: Sequence[Run]) -> str:
         return f"{len(runs)} runs; they log different held-out scores, which cannot be compared."
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
     shares = heldout.are_shares(end.value for end in ends.values())
-    compared = heldout.difference(ends[second], ends[best])
+    direction, reason = heldout.difference(ends[second], ends[best])
     top, next_one = (heldout.shown(ends[label].value, shares) for label in (best, second))
-    if compared.verdict == "none":
+    if direction == "none":
         differ = f"{best} at {top} and {second} at {next_one} differ by chance"
         return f"No run ends clearly best in held-out {named[best]}: {differ}."
-    separate = (
-        "a difference beyond chance"
-        if compared.verdict == "up"
-        else f"but {compared.difference.flag} to tell them apart"
-    )
+    separate = "a difference beyond chance" if direction == "up" else f"but {reason} to tell them apart"
     return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {separate}."
 
 

@@ -59,12 +59,12 @@ def _sampler(evidence: PipelineEvidence) -> Iterator[Finding]:
     mean = weights.mean_of(cut, [f"{pair.row.step}:{pair.row.group}" for pair in pairs])
     said = f"The sampler's and the trainer's log-probabilities differ {weights.size(distances)}"
     if (why := alignment.reading(pairs)) is not None:
+        fault, words, distance = why
         yield exact(
-            fault=why.fault,
-            brief=why.words,
+            fault=fault,
+            brief=words,
             broken=True,
-            evidence=f"{said}: {why.words}, and so read they agree to {why.left:.1g}; the first is "
-            f"{pairs[0].row.where}",
+            evidence=f"{said}: {words}, and so read they agree to {distance:.1g}; the first is {pairs[0].row.where}",
             held="",
             effect="Ratios and corrections are of other tokens or another unit than they should be.",
             onset=pairs[0].row.step,
