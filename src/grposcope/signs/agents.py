@@ -243,7 +243,7 @@ def _why(quantities: Quantities, series: MetricSeries, fault: str, first: float,
     return f"{said}: they rise bit by bit{beside}, as when the policy drifts to calls that the tool refuses"
 
 
-def failures_as_zeros(quantities: Quantities) -> Finding:
+def _failures_as_zeros(quantities: Quantities) -> Finding:
     """The reward falls in the rows in which more rollouts failed, by as much as if these were paid nothing.
 
     Differences of successive rows, so that neither trend counts: a share e of failed rollouts that are paid 0 takes
@@ -353,7 +353,7 @@ FAILING_CALLS = LogTest(
 )
 ERRORS = LogTest(
     "failures as zeros",
-    failures_as_zeros,
+    _failures_as_zeros,
     needs=("agent/errors", "reward"),
     statistic="slope of the reward's differences over those of the share of failed rollouts",
     threshold=f"below 0, by {ZEROS[0]:g} to {ZEROS[1]:g} × the reward of the others",

@@ -183,7 +183,7 @@ class _Measure:
     grew: bool = False
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The worst of mismatch, mean weight, effective samples and share masked, with the signature of the mismatch."""
     distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
     weights = _weights(quantities)
@@ -449,7 +449,7 @@ def _fine(quantities: Quantities, distances: list[_Measure], worst: Finding) -> 
 
 TEST = LogTest(
     "sampler mismatch",
-    check,
+    _check,
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, difference > "
