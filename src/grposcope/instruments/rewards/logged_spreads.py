@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -11,25 +10,19 @@ from grposcope.core.run import Run
 from grposcope.instruments.rewards import RewardSettings, source
 from grposcope.maths.aggregation import Floats, checked_weights
 
+Row = tuple[str, float, float, tuple[float, float, float], float]
+"""Of a reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
 
-@dataclass(frozen=True)
-class LoggedSpreads:
-    """Deviations (T, K) over the batch of the rewards `names` (K,), their weights (K,), and what was assumed."""
 
-    names: tuple[str, ...]
-    weights: Floats
-    spreads: Floats
-    notes: tuple[str, ...]
-
-    def rows(self) -> Iterator[tuple[str, float, float, tuple[float, float, float], float]]:
-        """Of each reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
-        shares = _of_spreads(self.weights, self.spreads)
-        asked = np.abs(self.weights) / np.abs(self.weights).sum()
-        for j, name in enumerate(self.names):
-            known = shares[:, j][np.isfinite(shares[:, j])]
-            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
-            dead = float((self.spreads[:, j] == 0).mean())
-            yield name, float(self.weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
+def _rows(names: Sequence[str], weights: Floats, spreads: Floats) -> Iterator[Row]:
+    """Of each reward, from the deviations (T, K) over the batch and the weights (K,)."""
+    shares = _of_spreads(weights, spreads)
+    asked = np.abs(weights) / np.abs(weights).sum()
+    for j, name in enumerate(names):
+        known = shares[:, j][np.isfinite(shares[:, j])]
+        low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
+        dead = float((spreads[:, j] == 0).mean())
+        yield name, float(weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
 
 
 def _of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
@@ -43,8 +36,8 @@ def _of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
     return np.divide(sizes, total, out=np.full(sizes.shape, np.nan), where=total > 0)
 
 
-def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
-    """The deviations of a log; None where it has those of fewer than two rewards.
+def of_run(run: Run, settings: RewardSettings) -> tuple[list[Row], list[str]] | None:
+    """What the deviations of a log say of each reward, and what was assumed; None where it has those of fewer than two.
 
     UserError for weights that do not fit.
     """
@@ -67,4 +60,4 @@ def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
     how, _ = source.aggregation(run, settings, lengths=False)
     if how.method != "sum_then_normalize":
         notes.append("Each reward is standardized before the sum, so the deviations in the log do not set its weight.")
-    return LoggedSpreads(names, checked_weights(weights, names), spreads, tuple(notes))
+    return list(_rows(names, checked_weights(weights, names), spreads)), notes
