@@ -3,13 +3,11 @@
 Formats that nobody else writes are asked first, then the trainers, then formats that may hold anybody's metrics.
 Pickles (training_args.bin, .pt) are refused unopened, since loading one runs code.
 
-Several files that the programs of one run left beside each other, as one log joined by step.
-
-Files are of one run where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has
-the reward and the others have none, and where they are about the same steps. Beside two such files, one whose keys say
-no trainer, as that of an environment, is of the run too where the same holds for it; else it is left out, with a note.
-Of a file whose step falls, the last
-attempt of every step is taken, since attempts of different files cannot be told to belong together.
+Several files that the programs of one run left beside each other are one log, joined by step. Files are of one run
+where one trainer wrote them (`logs.trainers`), where no metric is in two of them, where one has the reward and the
+others have none, and where they are about the same steps. Beside two such files, one whose keys say no trainer, as that
+of an environment, is of the run too where the same holds for it; else it is left out, with a note. Of a file whose step
+falls, the last attempt of every step is taken, since attempts of different files cannot be told to belong together.
 """
 
 from __future__ import annotations
