@@ -103,7 +103,7 @@ def rates(
 ) -> list[float]:
     """Shares of p below each of LEVELS."""
     rng = np.random.default_rng([seed, rows, 17])
-    p = [reward_decline.check(Quantities(run(make(rng), claim, NOISE**2))).p for _ in range(repeats)]
+    p = [reward_decline.FAULT.log.check(Quantities(run(make(rng), claim, NOISE**2))).p for _ in range(repeats)]
     return [float((np.array(p) < level).mean()) for level in LEVELS]
 
 

@@ -206,7 +206,7 @@ def judge(training: Training, dialect: str, keep: Path) -> Judged:
     from grposcope import read
     from grposcope.faults.judge import facts
     from grposcope.instruments.diagnosis.verdict import findings_of, verdict
-    from grposcope.signs.ladder.climb import first_failing
+    from grposcope.signs.ladder import first_failing
     from grposcope.signs.quantities import Quantities
 
     folder = keep / training.folder

@@ -56,5 +56,5 @@ def test_no_setting_of_trl_is_taken_for_a_misspelt_one() -> None:
     names = {field.name for config in (trl.GRPOConfig, trl.RLOOConfig) for field in dataclasses.fields(config)}
     for dialect in (TRL, RLOO):
         settings = Settings(Path("x.py"), "a call", dialect, dict.fromkeys(names, 1))
-        assert not list(misspelt_setting.settings(settings, Known()))
+        assert not list(misspelt_setting.FAULT.settings.check(settings, Known()))
     assert names & misspelt_setting.FURTHER

@@ -103,17 +103,15 @@ ABSENT = {
 )
 def test_a_recipe_survives_the_way_there_and_back(recipe: Objective) -> None:
     """TRL's arguments for a recipe, read back as an objective, are its factors."""
-    there = loss_arguments(recipe.at_length(25), 25)
-    args = SimpleNamespace(
-        **{"gradient_accumulation_steps": 1, "steps_per_generation": 1, "epsilon": 0.2, **there.arguments}
-    )
-    back, left_out = settings.fresh(args, there.advantage)
+    arguments, advantage, _ = loss_arguments(recipe.at_length(25), 25)
+    args = SimpleNamespace(**{"gradient_accumulation_steps": 1, "steps_per_generation": 1, "epsilon": 0.2, **arguments})
+    back, left_out = settings.fresh(args, advantage)
     assert not left_out
     names = {name for name, entry in advantages.ALL.items() if entry.function is back.advantage}
-    assert names == {there.advantage} if there.advantage else names <= set(settings.SCALES.values())
+    assert names == {advantage} if advantage else names <= set(settings.SCALES.values())
     assert str(back.reduction) == str(recipe.at_length(25).reduction)
     assert (back.kl, back.entropy) == (recipe.kl, recipe.entropy)
-    if not there.advantage:
+    if not advantage:
         assert back.surrogate == recipe.surrogate
 
 

@@ -13,7 +13,7 @@ import synthetic_series as made
 from grposcope.core.finding import Finding
 from grposcope.faults.judge import diagnose
 from grposcope.logs import read
-from grposcope.signs.agents import failures_as_zeros
+from grposcope.signs.agents import ERRORS
 from grposcope.signs.quantities import Quantities
 
 EACH = (
@@ -136,7 +136,7 @@ def test_failures_that_are_left_out_cost_nothing() -> None:
     for cost, named in ((0.0, False), (0.1, False), (1.0, True)):
         table["agent/errors"] = errors
         table["reward"] = made.healthy()["reward"] * (1 - cost * errors)
-        finding = failures_as_zeros(Quantities(made.run(table)))
+        finding = ERRORS.check(Quantities(made.run(table)))
         assert (finding.basis == "test" and finding.p < 1e-6) is named, cost
 
 

@@ -16,7 +16,7 @@ from grposcope.core.settings import Settings, SettingsAskedFor
 from grposcope.faults.judge import diagnose
 from grposcope.instruments.lint.dialects import TRL
 from grposcope.logs import read
-from grposcope.signs.ladder import climb
+from grposcope.signs import ladder
 
 DIFFERENCE = "sampling/sampling_logp_difference/mean"
 
@@ -61,7 +61,7 @@ def test_a_mismatch_that_grows_below_its_limit_fails_the_rung_of_the_sampler(tmp
             row[DIFFERENCE] = (0.004 + grown * k) * (1 + 0.02 * (k % 3))
 
         run = read(log(tmp_path / f"{name}.jsonl", rows(1, change)))
-        (rung,) = [rung for rung in climb.of_run(run, diagnose(run)) if rung.name == "sampler"]
+        (rung,) = [rung for rung in ladder.of_run(run, diagnose(run)) if rung.name == "sampler"]
         assert (rung.answer, "does not grow" in rung.because) == (answer, answer == "yes")
 
 

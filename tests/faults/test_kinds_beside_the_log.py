@@ -268,7 +268,7 @@ def begun(first: Sequence[int], text: str = "") -> tuple[Rollout, ...]:
 
 
 def faults_of(rows: tuple[Rollout, ...]) -> list[str]:
-    return [f.fault for f in tokens.tests(PipelineEvidence("here", "", rows)) if f.present]
+    return [f.fault for f in tokens.PROOF.check(PipelineEvidence("here", "", rows)) if f.present]
 
 
 def test_prompts_that_are_encoded_twice() -> None:
@@ -300,7 +300,7 @@ def test_one_advantage_for_all_siblings() -> None:
 
     def told(kind: str) -> list[str]:
         evidence = PipelineEvidence("here", "", turned(kind))
-        return [f.because for f in advantages.tests(evidence) if f.present and f.fault == "misplaced rewards"]
+        return [f.because for f in advantages.PROOF.check(evidence) if f.present and f.fault == "misplaced rewards"]
 
     (because,) = told("last")
     assert because.startswith("in 24 of 24 turns of groups whose rewards differ all siblings have one advantage: none")
@@ -308,5 +308,5 @@ def test_one_advantage_for_all_siblings() -> None:
     assert told("none") == []
     evidence = PipelineEvidence("here", "", tuple(replace(row, turns=None, advantages=row.advantages[-1:])
                                                   for row in turned("last") if row.advantages is not None))  # fmt: skip
-    (because,) = [f.because for f in advantages.tests(evidence) if f.present and f.fault == "misplaced rewards"]
+    (because,) = [f.because for f in advantages.PROOF.check(evidence) if f.present and f.fault == "misplaced rewards"]
     assert because.startswith("in 12 of 12 groups")

@@ -47,7 +47,7 @@ def test_noise_that_grows_with_the_reward_is_no_growing_swing_and_swings_that_gr
     first, last = np.std(even[:30]), np.std(even[-30:])
     assert 0.5 < last / first < 2 < np.std(np.diff(louder)[-30:]) / np.std(np.diff(louder)[:30])
     swings = 0.5 + 0.3 * np.exp(3 * (u - 1)) * np.sin(2 * np.pi * 8 * u) + 0.02 * rng.normal(size=100)
-    assert oscillation.check(Quantities(made.run({"reward": swings}))).p < 1e-3
+    assert oscillation.TEST.check(Quantities(made.run({"reward": swings}))).p < 1e-3
 
 
 def test_small_swings_that_grow_are_at_most_a_warning() -> None:
@@ -73,9 +73,9 @@ def test_a_single_hump_or_collapse_is_no_oscillation() -> None:
     sine = periodogram.oscillation(reward)
     assert sine is not None
     assert oscillation.lasting(sine) < 0.02
-    assert oscillation.check(Quantities(made.run({"reward": reward}))).p == 1
+    assert oscillation.TEST.check(Quantities(made.run({"reward": reward}))).p == 1
     swinging = reward + 1.5 * u * np.sin(2 * np.pi * 5 * u)
-    assert oscillation.check(Quantities(made.run({"reward": swinging}))).p < 1e-3
+    assert oscillation.TEST.check(Quantities(made.run({"reward": swinging}))).p < 1e-3
 
 
 def test_legs_are_ways_up_and_down_of_a_size() -> None:
@@ -93,5 +93,5 @@ def test_running_means_of_noise_do_not_swing_and_running_means_of_swings_do() ->
     for values, swing in ((0.5 + 0.1 * noise, False), (0.5 + 0.1 * noise + 0.1 * swings, True)):
         table = made.healthy() | {"step": np.arange(1.0, 601), "reward": values}
         table = {name: np.resize(column, 600) for name, column in table.items()}
-        found = oscillation.check(Quantities(made.run(table)))
+        found = oscillation.TEST.check(Quantities(made.run(table)))
         assert (found.p < 0.003) is swing

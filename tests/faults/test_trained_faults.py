@@ -11,7 +11,7 @@ import pytest
 
 from grposcope import read
 from grposcope.faults.catalogue import faults
-from grposcope.signs.ladder.climb import RUNGS
+from grposcope.signs.ladder import RUNGS
 
 BENCH = str(Path(__file__).parents[2] / "benchmarks" / "faults")
 

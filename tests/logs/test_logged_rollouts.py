@@ -189,7 +189,7 @@ def test_parts_are_what_the_reward_is_a_sum_of(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert run.table["component/format_reward"][-1] == pytest.approx(form.mean())
     evidence = PipelineEvidence("rollouts", rows=tuple(row for rows in run.rollouts.values() for row in rows), run=run)
-    (told,) = metrics.tests(evidence)
+    (told,) = metrics.PROOF.check(evidence)
     assert (told.status, told.because) == (
         "cannot tell", "The metrics are those of the rollouts themselves; give the log of the run beside them.",
     )  # fmt: skip

@@ -270,7 +270,8 @@ def test_turns_that_do_not_go_on_are_one_note_and_are_not_said_to_have_no_texts(
     with pytest.raises(UserError, match="each rollout has several histories"):
         sample.of_rollouts(sample.recorded(read(path)))
     assert (
-        "0 texts of 0 steps" in next(texts.tests(PipelineEvidence("", "", tuple(sample.recorded(read(path)))))).because
+        "0 texts of 0 steps"
+        in next(texts.PROOF.check(PipelineEvidence("", "", tuple(sample.recorded(read(path)))))).because
     )
 
 

@@ -10,8 +10,8 @@ from synthetic_series import U, ar1, run
 
 from grposcope.core.finding import Finding, fact
 from grposcope.core.run import Run
-from grposcope.signs.ladder import climb
-from grposcope.signs.ladder.rung import Rung
+from grposcope.signs import ladder
+from grposcope.signs.ladder import Rung
 
 NAMES = ("gradient", "weights", "sampler", "learning rate", "grader", "room", "groups", "horizon")
 
@@ -41,7 +41,7 @@ def without(*names: str) -> Columns:
 
 
 def rung(name: str, made: Run, *findings: Finding) -> Rung:
-    rungs = climb.of_run(made, findings)
+    rungs = ladder.of_run(made, findings)
     assert tuple(each.name for each in rungs) == NAMES
     return rungs[NAMES.index(name)]
 
@@ -51,10 +51,10 @@ def grade(finding: Finding, fault: str) -> Finding:
 
 
 def test_every_rung_of_the_twin_holds() -> None:
-    rungs = climb.of_run(run(flat(), group=8), ())
+    rungs = ladder.of_run(run(flat(), group=8), ())
     assert [each.answer for each in rungs] == ["yes"] * len(NAMES)
-    assert climb.first_failing(rungs) is None
-    assert climb.clause(rungs) == f"checks of a run without a gain: {', '.join(NAMES[:-1])} and horizon pass"
+    assert ladder.first_failing(rungs) is None
+    assert ladder.clause(rungs) == f"checks of a run without a gain: {', '.join(NAMES[:-1])} and horizon pass"
 
 
 def test_weights_that_do_not_move_at_a_usual_rate_have_other_causes() -> None:
@@ -77,7 +77,7 @@ def test_a_part_of_the_reward_that_rose_shows_that_moved_weights_draw() -> None:
 
 def test_a_run_that_learns_has_no_ladder() -> None:
     table = flat(reward=0.2 + 0.6 * U + 0.02 * ar1(np.random.default_rng(0), 120, 0.0))
-    assert climb.of_run(run(table), ()) == ()
+    assert ladder.of_run(run(table), ()) == ()
 
 
 @pytest.mark.parametrize(
@@ -104,12 +104,12 @@ def test_a_run_that_learns_has_no_ladder() -> None:
 def test_a_rung_fails_alone_and_says_why(name: str, columns: Columns, says: str) -> None:
     made = run(flat(**columns), group=8)
     assert says in rung(name, made).because
-    failing = climb.first_failing(climb.of_run(made, ()))
+    failing = ladder.first_failing(ladder.of_run(made, ()))
     assert failing is not None
     assert failing.name == name
     assert failing.brief
     assert failing.do
-    assert climb.clause(climb.of_run(made, ())) == (
+    assert ladder.clause(ladder.of_run(made, ())) == (
         f"checks of a run without a gain, the first that fails ({name}): {failing.because}"
     )
 
@@ -242,8 +242,8 @@ def test_adapters_that_go_less_far_while_their_rollouts_stand_still(key: str, tr
 def test_whether_weights_move_is_seen_before_a_longer_run_where_a_kl_of_0_leaves_it_open() -> None:
     noisy = {"reward": 0.4 + 0.3 * ar1(np.random.default_rng(4), 120, 0.9)}
     for kl, first in ((0.0, "compare the weights of two checkpoints"), (0.02, "train longer")):
-        rungs = climb.of_run(run(flat(kl=kl, **noisy), group=8), ())
-        failing = climb.first_failing(rungs)
+        rungs = ladder.of_run(run(flat(kl=kl, **noisy), group=8), ())
+        failing = ladder.first_failing(rungs)
         assert failing is not None
-        assert climb.first_to_see(rungs, failing).startswith(first)
-        assert climb.first_to_see(rungs, failing).endswith(failing.do)
+        assert ladder.first_to_see(rungs, failing).startswith(first)
+        assert ladder.first_to_see(rungs, failing).endswith(failing.do)

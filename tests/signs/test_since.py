@@ -56,7 +56,7 @@ def test_a_score_that_never_followed_parts_where_the_reward_rises() -> None:
 def test_one_exploded_row_is_told_at_its_step() -> None:
     table = made.healthy()
     table["kl"][39] = 3400.0
-    finding = kl_blow_up.check(Quantities(made.run(table)))
+    finding = kl_blow_up.FAULT.log.check(Quantities(made.run(table)))
     assert str(finding.since) == "at step 40"
     assert "3,400 nats per token at step 40" in finding.because
     assert finding.brief.endswith("at step 40")
@@ -66,7 +66,7 @@ def test_a_kl_is_dated_where_it_leaves_its_course() -> None:
     for at in (45, 70, 85):
         table = made.healthy()
         table["kl"] = table["kl"] * np.exp(np.maximum(ROWS - at, 0) * 6 / (120 - at))
-        finding = kl_blow_up.check(Quantities(made.run(table)))
+        finding = kl_blow_up.FAULT.log.check(Quantities(made.run(table)))
         assert finding.begins is not None
         since = finding.begins()
         assert since is not None
@@ -74,7 +74,7 @@ def test_a_kl_is_dated_where_it_leaves_its_course() -> None:
 
 
 def test_a_kl_that_grows_on_its_course_is_not_dated() -> None:
-    finding = kl_blow_up.check(Quantities(made.run(made.healthy())))
+    finding = kl_blow_up.FAULT.log.check(Quantities(made.run(made.healthy())))
     assert finding.begins is not None
     assert finding.begins() is None
 

@@ -103,7 +103,7 @@ def _of_trl(folder: Path, models: Mapping[int, Path], checkpoint: int | None) ->
         )
     output = models[step].resolve().parent
     completions = trl_output.find(folder) or trl_output.find(output)
-    record = None if completions is None else completions.record
+    record = None if completions is None else completions[1]
     config = None if record is None else _config(record)
     known = {} if config is None else config.settings
     logged = {} if config is None else dict(config.resolved.get("logged") or {}, trainer=known.get("trainer"))

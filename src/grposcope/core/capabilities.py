@@ -116,11 +116,6 @@ def check(*parts: Part) -> None:
         raise UserError(said)
 
 
-def needed(needs: Collection[Capability], kind: Capability) -> bool:
-    """Whether something of a kind is needed: the capability itself, or one that comes by it."""
-    return any(need is kind or need.by is kind for need in needs)
-
-
 def _among(wanted: Capability, capabilities: Collection[Capability]) -> Capability | None:
     """The capability, or what it comes by, if that is among the known ones."""
     return next(

@@ -51,11 +51,6 @@ def is_written_null(column: Floats) -> Bools:
     return written
 
 
-def made_absent(column: Floats, rows: Bools) -> Floats:
-    """The column with each NaN that was written in these rows (N,) as absent; infinities stay."""
-    return np.where(rows & np.isnan(column), np.nan, column)
-
-
 def not_finite_in(row: Mapping[str, Any]) -> set[str]:
     """Metrics of COUNTED that a row has, but not as a finite number; a whole table may show that some have no term."""
     return {name for name in COUNTED & row.keys() if not math.isfinite(json_number(row[name]) or 0.0)}

@@ -44,7 +44,7 @@ def prove(evidence: PipelineEvidence, proofs: Sequence[Proof] | None = None, lev
     for (proof, finding), p in zip(results, adjusted, strict=True):
         claims[proof].append(_weighed(replace(finding, adjusted=p), level, outcome))
     return causes_first(
-        {proof: in_order(claims_of) for proof, claims_of in claims.items() if claims_of or not proof.where_there}
+        {proof: _in_order(claims_of) for proof, claims_of in claims.items() if claims_of or not proof.where_there}
     )
 
 
@@ -77,7 +77,7 @@ def _weighed(finding: Finding, level: float, outcome: Outcome) -> Finding:
     )  # fmt: skip
 
 
-def in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
+def _in_order(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings of one claim by their status, else in their order."""
     return tuple(sorted(findings, key=lambda finding: STATUSES.index(finding.status)))
 

@@ -27,7 +27,7 @@ ASKED, IS, SHOWS, GRADIENT, DO, DECIDES, SOURCES = HEADINGS = (
 
 
 @dataclass(frozen=True)
-class Page:
+class _Page:
     """What a fault is: `summary`, a sentence, and its sections by heading, the lines of each joined.
 
     asked, sources: the lines of these sections one by one.
@@ -50,13 +50,13 @@ class Page:
         return "; ".join(self.sources)
 
 
-def page(fault: Fault) -> Page:
+def page(fault: Fault) -> _Page:
     """The page of a fault; UserError that names the heading that it lacks or that is not known."""
     return _page(fault.name, catalogue.text(fault))
 
 
 @functools.lru_cache(None)  # every finding asks for the sources of its fault
-def _page(name: str, text: str) -> Page:
+def _page(name: str, text: str) -> _Page:
     """The page that a docstring is. name: of its fault."""
     summary, _, rest = inspect.cleandoc(text).partition("\n\n")
     lines: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def _page(name: str, text: str) -> Page:
     if lacking := [each for each in HEADINGS[1:] if not lines.get(each)]:
         raise UserError(f"{name}: the page lacks the section {lacking[0]!r}; write it in the file's docstring")
     sections = {each: " ".join(lines[each]) for each in HEADINGS if each in lines}
-    return Page(" ".join(summary.split()), sections, tuple(lines.get(ASKED, ())), _items(lines[SOURCES]))
+    return _Page(" ".join(summary.split()), sections, tuple(lines.get(ASKED, ())), _items(lines[SOURCES]))
 
 
 def _items(lines: list[str]) -> tuple[str, ...]:

@@ -24,10 +24,10 @@ SKIPPED = frozenset({"node_modules", "__pycache__", "site-packages", "checkpoint
 
 
 @dataclass(frozen=True)
-class Found:
-    """A place that holds a run, and the run; None with the reason where it cannot be read.
+class FoundLog:
+    """A place that may hold a run, and the run; None with the reason where it cannot be read.
 
-    undecided: whether that is a question which the user can answer.
+    undecided: whether it is read once the user says more.
     """
 
     path: Path
@@ -36,16 +36,7 @@ class Found:
     undecided: bool = False
 
 
-@dataclass(frozen=True)
-class UnlistedFile:
-    """A file that may be a log and is no run in the list. undecided: whether it is read once the user says more."""
-
-    path: Path
-    why: str
-    undecided: bool = False
-
-
-def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None) -> Iterator[Found]:
+def find(folder: Path, hints: Hints, left_out: list[FoundLog] | None = None) -> Iterator[FoundLog]:
     """The runs in `folder` and below, in the order of their paths.
 
     A file that is no log of a run, or names no reward, is passed over; left_out: takes up these, with the reasons.
@@ -53,11 +44,11 @@ def find(folder: Path, hints: Hints, left_out: list[UnlistedFile] | None = None)
     yield from _below(folder, hints, DEPTH, [] if left_out is None else left_out)
 
 
-def _below(folder: Path, hints: Hints, depth: int, left_out: list[UnlistedFile]) -> Iterator[Found]:
+def _below(folder: Path, hints: Hints, depth: int, left_out: list[FoundLog]) -> Iterator[FoundLog]:
     try:
         entries = sorted(folder.iterdir())
     except OSError as error:
-        yield Found(folder, None, f"{folder} cannot be opened: {error.strerror}")
+        yield FoundLog(folder, None, f"{folder} cannot be opened: {error.strerror}")
         return
     is_one = detect.is_one_run(folder)
     is_run = is_one or detect.is_run_folder(folder)
@@ -76,29 +67,29 @@ def _may_be_a_log(path: Path) -> bool:
     return path.is_file() and path.name.removesuffix(".gz").endswith((*detect.ENDINGS, ".wandb"))
 
 
-def _in_file(path: Path, hints: Hints, left_out: list[UnlistedFile]) -> Iterator[Found]:
+def _in_file(path: Path, hints: Hints, left_out: list[FoundLog]) -> Iterator[FoundLog]:
     """The runs in a file; none where it holds no reward, or is of no kind that can be read."""
     for found in _tried(path, hints):
         if found.run is not None and variant("reward", found.run.table) is not None:
             yield found
         elif found.run is not None:
-            left_out.append(UnlistedFile(found.path, f"{found.path} holds no reward", undecided=True))
+            left_out.append(replace(found, run=None, problem=f"{found.path} holds no reward", undecided=True))
         else:
-            left_out.append(UnlistedFile(found.path, found.problem, found.undecided))
+            left_out.append(found)
 
 
-def _tried(path: Path, hints: Hints) -> Iterator[Found]:
+def _tried(path: Path, hints: Hints) -> Iterator[FoundLog]:
     """The run at a path; each one, as PATH#1, PATH#2, …, where there are several."""
     try:
-        yield Found(path, detect.read(LogFile(path), hints))
+        yield FoundLog(path, detect.read(LogFile(path), hints))
     except UndecidedError as error:
         if error.field != "run":
-            yield Found(path, None, str(error), undecided=True)
+            yield FoundLog(path, None, str(error), undecided=True)
             return
         for number in range(1, MOST + 1):
             try:
-                yield Found(Path(f"{path}#{number}"), detect.read(LogFile(path), replace(hints, run=number)))
+                yield FoundLog(Path(f"{path}#{number}"), detect.read(LogFile(path), replace(hints, run=number)))
             except UserError:
                 return
     except UserError as error:
-        yield Found(path, None, str(error))
+        yield FoundLog(path, None, str(error))

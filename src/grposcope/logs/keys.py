@@ -58,17 +58,6 @@ def words_of(key: str) -> str:
     return " ".join(word for word in words if word not in FILLING)
 
 
-_OF_TIME = frozenset(
-    ("time", "walltime", "wall", "clock", "elapsed", "timestamp", "ts", "date", "datetime", "runtime", "relative",
-     "process", "seconds", "second", "secs", "sec", "s", "ms", "minutes", "min", "hours", "h")
-)  # fmt: skip
-
-
-def is_time(key: str) -> bool:
-    """Whether a key counts steps or says when a row was written, by all of its words."""
-    return key in CLOCKS or (bool(words := set(words_of(key).split())) and words <= _OF_TIME)
-
-
 WORDS = frozenset(
     ("eval", "evals", "evaluation", "evaluate", "evaluating", "val", "valid", "validation", "validate", "test",
      "testing", "dev", "heldout")

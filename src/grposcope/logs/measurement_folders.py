@@ -35,9 +35,3 @@ def read(folder: Path) -> Run:
     state = "finished" if content.get("complete", True) else "interrupted"
     meta = Meta(folder, writer, folder.resolve().name, state)
     return Run(meta, config, {"step": np.empty(0)}, no_groups(), no_evaluations(), folder=folder)
-
-
-def unnamed(folder: Path) -> Run:
-    """A folder with measurements but no record that says of what, as a run without steps and settings."""
-    meta = Meta(folder, "unknown", folder.resolve().name, "unknown")
-    return Run(meta, {}, {"step": np.empty(0)}, no_groups(), no_evaluations(), folder=folder)

@@ -22,7 +22,7 @@ from grposcope.core.text import visible
 from grposcope.logs import keys
 from grposcope.logs.columns import RawLog
 from grposcope.logs.hints import Seen
-from grposcope.logs.keys import CLOCKS
+from grposcope.logs.keys import CLOCKS, words_of
 from grposcope.logs.table import LogTable
 from grposcope.logs.trainers import TRAINERS, generic, trainer_of
 
@@ -50,7 +50,7 @@ _COMMA = re.compile(r"[-+]?\d+,\d+")
 _DOT = re.compile(r"(?<=[A-Za-z_\])])\.(?=[A-Za-z_])")
 
 
-def plain_keys_and_trainer(table: LogTable) -> LogTable:
+def _plain_keys_and_trainer(table: LogTable) -> LogTable:
     """Keys without prefixes that all share, with slashes between their parts, and the trainer whose keys they are.
 
     Where a trainer recognises the keys only as logged, as one whose keys all share a prefix, they stay so, but for
@@ -72,7 +72,7 @@ def plain_keys_and_trainer(table: LogTable) -> LogTable:
     return replace(table, columns=plain, raw=raw, engine=trainer.name, trainer=own_trainer)
 
 
-def keys_of_the_user(table: LogTable) -> LogTable:
+def _keys_of_the_user(table: LogTable) -> LogTable:
     """The keys that the user says; UserError for one that is not in the log, or that already counts steps."""
     given: dict[str, str] = {}
     source = table.log.source
@@ -90,7 +90,7 @@ def keys_of_the_user(table: LogTable) -> LogTable:
     return replace(table, given=given) if given else table
 
 
-def of_rollouts(table: LogTable) -> LogTable:
+def _of_rollouts(table: LogTable) -> LogTable:
     """The table; UserError where the log is that of a training without rollouts, and the user names no reward."""
     for training, own in OTHER_TRAININGS:
         others = [key for key in table.columns if key not in own]
@@ -104,7 +104,7 @@ def of_rollouts(table: LogTable) -> LogTable:
     return table
 
 
-def reward_by_words(table: LogTable) -> LogTable:
+def _reward_by_words(table: LogTable) -> LogTable:
     """The key that is the reward by its words, where neither user nor trainer know one; UserError where it is unclear.
 
     None in a log of nothing but evaluations, and where other metrics are those of a policy.
@@ -130,7 +130,7 @@ def reward_by_words(table: LogTable) -> LogTable:
     return table
 
 
-def one_key_per_metric(table: LogTable) -> LogTable:
+def _one_key_per_metric(table: LogTable) -> LogTable:
     """A metric whose key changes in mid-run under one key: a column that ends, filled with the one that goes on."""
     columns, meaning, notes = dict(table.columns), partial(table.trainer.metric, usual=True), list[str]()
     reward = table.given.get("reward") or next((key for key in columns if meaning(key) == "reward"), None)
@@ -161,7 +161,7 @@ def one_key_per_metric(table: LogTable) -> LogTable:
     return table.noting(*notes, columns=columns) if notes else table
 
 
-def without_factors(table: LogTable) -> LogTable:
+def _without_factors(table: LogTable) -> LogTable:
     """A key that says a factor, such as lr(1e-4), as the key without it."""
     columns, notes = dict(table.columns), []
     for key, column in table.columns.items():
@@ -225,7 +225,7 @@ def _loose(key: str) -> str:
 def _listed(table: LogTable, may_be: Sequence[str]) -> list[Seen]:
     """The keys of a log without a reward: candidates first, then those without a known meaning, then clocks."""
     metric = table.trainer.metric
-    order = sorted(table.columns, key=lambda key: (keys.is_time(key), metric(key, usual=True) is not None))
+    order = sorted(table.columns, key=lambda key: (_is_time(key), metric(key, usual=True) is not None))
     columns = {table.key_in_log(key): table.columns[key] for key in order}
     return keys.seen(columns, [table.key_in_log(key) for key in may_be])
 
@@ -242,6 +242,17 @@ def _text_reward(log: RawLog) -> UserError | None:
     return None
 
 
+_OF_TIME = frozenset(
+    ("time", "walltime", "wall", "clock", "elapsed", "timestamp", "ts", "date", "datetime", "runtime", "relative",
+     "process", "seconds", "second", "secs", "sec", "s", "ms", "minutes", "min", "hours", "h")
+)  # fmt: skip
+
+
+def _is_time(key: str) -> bool:
+    """Whether a key counts steps or says when a row was written, by all of its words."""
+    return key in CLOCKS or (bool(words := set(words_of(key).split())) and words <= _OF_TIME)
+
+
 def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool:
     known = meaning(one), meaning(other)
     if None not in known:
@@ -253,3 +264,14 @@ def _is_same(one: str, other: str, meaning: Callable[[str], str | None]) -> bool
 def _words(key: str) -> set[str]:
     """The words of a key in the singular."""
     return {word.rstrip("s") for word in re.split(r"[^a-z0-9]+", key.lower()) if word}
+
+
+NAMING: tuple[Callable[[LogTable], LogTable], ...] = (
+    _plain_keys_and_trainer,
+    _keys_of_the_user,
+    _of_rollouts,
+    _reward_by_words,
+    _one_key_per_metric,
+    _without_factors,
+)
+"""Steps of reading that find the trainer and the metric of each key, in order."""

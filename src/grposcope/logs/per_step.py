@@ -20,8 +20,8 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -61,7 +61,7 @@ _SCHEDULED = re.compile(
 """Keys that are set, or count whole versions of the weights: equal values of these are no copies."""
 
 
-def rows_by_step(table: LogTable) -> LogTable:
+def _rows_by_step(table: LogTable) -> LogTable:
     """The rows of training with a step, those of one step as one where that may be.
 
     UserError where there is none; UndecidedError where rows of one step are neither parts of one nor micro-batches.
@@ -86,11 +86,13 @@ def rows_by_step(table: LogTable) -> LogTable:
     rewards = [columns[key] for key in table.rewarding if key in columns]
     if (np.diff(columns["step"]) != 0).all():
         return replace(table, table=columns, places=places)
-    merged = merge(columns, clocks, rewards, table.hints.average or bool(table.parts), str(table.log.source))
-    return table.noting(*merged.notes, table=merged.table, places=places[merged.starts])
+    joined, starts, notes = _merged_steps(
+        columns, clocks, rewards, table.hints.average or bool(table.parts), str(table.log.source)
+    )
+    return table.noting(*notes, table=joined, places=places[starts])
 
 
-def without_copies(table: LogTable) -> LogTable:
+def _without_copies(table: LogTable) -> LogTable:
     """The table without values that were copied onto the steps after them."""
     copied = {}
     for key, column in table.table.items():
@@ -104,7 +106,7 @@ def without_copies(table: LogTable) -> LogTable:
     return table.noting(note, table={**table.table, **copied})
 
 
-def last_attempt_of_every_step(table: LogTable) -> LogTable:
+def _last_attempt_of_every_step(table: LogTable) -> LogTable:
     """The last attempt of every step, and all attempts as segments; UserError for a step that falls all the time."""
     step, source = table.table["step"], table.log.place
     cuts = np.flatnonzero(np.diff(step) <= 0) + 1
@@ -135,20 +137,12 @@ def last_attempt_of_every_step(table: LogTable) -> LogTable:
     return table.noting(note, table=columns, segments=segments)
 
 
-@dataclass(frozen=True)
-class Merged:
-    """A table with a row per group of rows of one step; starts: the first row of each group; notes: what was done."""
-
-    table: dict[str, Floats]
-    starts: Ints
-    notes: tuple[str, ...] = ()
-
-
-def merge(
+def _merged_steps(
     table: dict[str, Floats], clocks: Collection[str], rewards: Sequence[Floats], average: bool, source: str
-) -> Merged:
-    """Merge successive rows of one step. clocks: columns that may differ within a step. rewards: columns (N,).
+) -> tuple[dict[str, Floats], Ints, tuple[str, ...]]:
+    """A table with a row per step, the first row of each in `table`, and notes on what was done.
 
+    clocks: columns that may differ within a step. rewards: columns (N,).
     average: average them whatever they are. UndecidedError where they contradict each other too often for restarts and
     are not plainly micro-batches.
     """
@@ -157,13 +151,13 @@ def merge(
     clash = _contradictions(table, clocks, starts)
     if not clash.any():
         joined = {key: _joined(column, starts) for key, column in table.items()}
-        return Merged(joined, starts, _joining(table["step"], first))
+        return joined, starts, _joining(table["step"], first)
     sizes = np.diff(np.append(starts, len(first)))
     plain = _micro_batches(rewards, sizes)
     if average or plain:
         why = "as asked" if average else f"they are micro-batches, {sizes[0]} per step"
         note = f"the rows of a step were averaged, {len(first)} rows to {len(starts)} steps: {why}"
-        return Merged(_averaged(table, clocks, starts, sizes), starts, (note,))
+        return _averaged(table, clocks, starts, sizes), starts, (note,)
     repeated = int((sizes[clash] - 1).sum())
     if repeated > RARE * len(first):
         raise UndecidedError(
@@ -174,7 +168,7 @@ def merge(
     first |= clash[np.cumsum(first) - 1]
     starts = np.flatnonzero(first)
     joined = {key: _joined(column, starts) for key, column in table.items()}
-    return Merged(joined, starts, _joining(table["step"], first))
+    return joined, starts, _joining(table["step"], first)
 
 
 def _joining(step: Floats, first: Bools) -> tuple[str, ...]:
@@ -362,3 +356,11 @@ def copies(column: Floats) -> Bools | None:
     valid[there] = (np.arange(len(values)) - first) % block != 0
     valid[there[0]] = False
     return valid
+
+
+PER_STEP: tuple[Callable[[LogTable], LogTable], ...] = (
+    _rows_by_step,
+    _without_copies,
+    _last_attempt_of_every_step,
+)
+"""Steps of reading that leave one row per step, in order."""

@@ -67,8 +67,8 @@ def _said(row: Rollout) -> tuple[object, ...]:
 def _found(place: Path, functions: Sequence[str], notes: list[str]) -> tuple[str, Iterable[Rollout]]:
     """The trainer, empty where it is not known, and the rollouts at a place. notes: takes what did not fit."""
     if place.is_dir():
-        trl = trl_output.find(place)
-        output = place if trl is None or trl.output is None else trl.output
+        output, _ = trl_output.find(place) or (None, place)
+        output = output or place
         if files := trl_completions.files(place) or trl_completions.files(output):
             return "trl", chain.from_iterable(trl_completions.rollouts(path, functions) for path in files)
         if recorded.files(place):

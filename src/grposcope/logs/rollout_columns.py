@@ -23,7 +23,6 @@ from dataclasses import replace
 from typing import Any
 
 from grposcope.core.rollouts import Rollout
-from grposcope.core.text import visible
 
 GROUP = ("group", "group_id", "group_index", "uid")
 """Columns with the pipeline's own id of a group."""
@@ -127,22 +126,6 @@ STOP_WORDS: Mapping[str, str] = {
 """A trainer's word for why a rollout ended -> ours, of `core.rollouts.STOPS`."""
 
 _EVERY_NAME = frozenset(name for names in NAMES.values() for name in names)
-_OF_VERL = re.compile(r"(?P<group>.+?)_(?P<session>\d{1,9})_(?P<output>\d{1,9})")
-_OF_ROLLOUTS = ("completion", "completion_ids", "mask", "sampler", "old", "current", "advantages")
-
-
-def recognises(row: Mapping[str, Any]) -> bool:
-    """Whether an object is a rollout and no row of metrics: it has rewards by function, a text or list that only a
-    completion has, an advantage beside the group or prompt, or a reward beside the text of one."""
-    if isinstance(row.get("rewards"), dict):
-        return True
-    own = [row[name] for column in _OF_ROLLOUTS for name in NAMES[column] if row.get(name) is not None]
-    if any(isinstance(value, str | list) for value in own):
-        return True
-    named = any(row.get(name) is not None for name in GROUP)
-    told = any(isinstance(row.get(name), str | list) for name in (*GROUP, *PROMPT, *NAMES["prompt"]))
-    rewarded = any(isinstance(row.get(name), int | float) for name in NAMES["reward"])
-    return (bool(own) and (named or told)) or (rewarded and told)
 
 
 def with_groups(rows: Sequence[Rollout], size: int | None) -> tuple[Rollout, ...]:
@@ -176,17 +159,6 @@ def _size_of_most(counts: Mapping[tuple[int, str], int]) -> int:
     return usual if usual > 1 and 2 * times >= len(counts) else 0
 
 
-def environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
-    """The column of a file that says which environment a rollout is of, one for all of its rows.
-
-    The first that tells 2 to ENVIRONMENTS apart, else the first that all have; None where no column has a text for all.
-    """
-    texts = {name: [word_of(row.get(name)) for row in rows] for name in NAMES["environment"]}
-    counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
-    several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
-    return several or next((name for name, count in counts.items() if count == 1), None)
-
-
 def simple(name: str) -> str:
     """The name of a column in small letters, with _ for blanks and hyphens."""
     return re.sub(r"[\s-]+", "_", str(name).strip().lower())
@@ -205,22 +177,3 @@ def spelled(row: Mapping[str, Any]) -> dict[str, Any]:
             if other is not None:
                 made[column] = made[other]
     return made
-
-
-def group_of(identity: str) -> str:
-    """The group of an id of the pipeline's own: that of verl without the numbers of session and output."""
-    match = _OF_VERL.fullmatch(identity)
-    return match["group"] if match else identity
-
-
-def trajectory_of(identity: str) -> tuple[str, int | None]:
-    """The trajectory that an id of verl names, and the place in it of the output; empty and None for any other id."""
-    match = _OF_VERL.fullmatch(identity)
-    return (f"{match['group']}_{match['session']}", int(match["output"])) if match else ("", None)
-
-
-def word_of(value: Any) -> str:
-    """The text of a column; of a list, as one per token, that which all are; empty for anything else."""
-    if isinstance(value, list) and value and all(element == value[0] for element in value):
-        value = value[0]
-    return visible(value, 40) if isinstance(value, str) else ""

@@ -16,14 +16,7 @@ from grposcope.core.files import json_number
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, turns_of
 from grposcope.core.text import visible
 from grposcope.core.trajectories import joined
-from grposcope.logs.rollout_columns import (
-    NAMES,
-    STOP_WORDS,
-    environment_column,
-    group_of,
-    trajectory_of,
-    word_of,
-)
+from grposcope.logs.rollout_columns import ENVIRONMENTS, NAMES, STOP_WORDS
 
 _OF_FUNCTION = re.compile(r"(?!total_|mean_)\w+_reward(?:_func(?:tion)?|_fn)?")
 """Names of columns beside the reward that are those of its functions."""
@@ -48,10 +41,10 @@ def rows_of(rows: Iterable[tuple[str, Mapping[str, Any]]], notes: list[str] | No
     Rows of one trajectory are one rollout. notes: takes what did not fit, a sentence each.
     """
     every = list(rows)
-    name = environment_column([row for _, row in every])
+    name = _environment_column([row for _, row in every])
     made = [row_of(row, where) for where, row in every]
     if name is not None:
-        made = [replace(own, environment=word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
+        made = [replace(own, environment=_word_of(row[name])) for own, (_, row) in zip(made, every, strict=True)]
     of_rollouts = _by_rollout_id(made, [_name_of(row.get("rollout_id")) for _, row in every])
     whole, told = joined(map(_with_turns, of_rollouts or made), same_prompt=of_rollouts is not None)
     if notes is not None:
@@ -89,6 +82,17 @@ def _outcome(row: Rollout) -> tuple[object, ...]:
     advantage = row.advantages
     whole = None if advantage is None or not len(advantage) or np.ptp(advantage) != 0 else float(advantage[0])
     return row.group if row.named else None, None if math.isnan(row.reward) else row.reward, whole
+
+
+def _environment_column(rows: Sequence[Mapping[str, Any]]) -> str | None:
+    """The column of a file that says which environment a rollout is of, one for all of its rows.
+
+    The first that tells 2 to ENVIRONMENTS apart, else the first that all have; None where no column has a text for all.
+    """
+    texts = {name: [_word_of(row.get(name)) for row in rows] for name in NAMES["environment"]}
+    counts = {name: len(set(column)) for name, column in texts.items() if column and all(column)}
+    several = next((name for name, count in counts.items() if 2 <= count <= ENVIRONMENTS), None)
+    return several or next((name for name, count in counts.items() if count == 1), None)
 
 
 def row_of(row: Mapping[str, Any], where: str) -> Rollout:
@@ -143,7 +147,7 @@ def row_of(row: Mapping[str, Any], where: str) -> Rollout:
         version=_number(values["version"], "version", where, math.nan),
         version_by_turn=_array(values["version_by_turn"], np.float64, "version_by_turn", where),
         truncated=_truncated(values["truncated"], values["stop"]),
-        environment=word_of(values["environment"]),
+        environment=_word_of(values["environment"]),
         failed=_reason(values["failed"]),
         dropped=_reason(values["dropped"]),
         columns={name: value for name, value in row.items() if name not in _OURS},
@@ -198,13 +202,28 @@ def _whose(row: Mapping[str, Any], group: Any, trajectory: Any, turn: Any) -> di
     and a rollout_id without a turn names no trajectory by itself."""
     if row.get("uid") is not None and row["uid"] is group:
         if trajectory is None:
-            trajectory, turn = trajectory_of(str(group))
-        group = group_of(str(group))
+            trajectory, turn = _trajectory_of(str(group))
+        group = _group_of(str(group))
     elif group is None and isinstance(trajectory, Mapping):
         group = trajectory.get("instance_id")
     if turn is None and trajectory is row.get("rollout_id"):
         trajectory = None
     return {"group": group, "trajectory": trajectory, "turn": turn}
+
+
+_OF_VERL = re.compile(r"(?P<group>.+?)_(?P<session>\d{1,9})_(?P<output>\d{1,9})")
+
+
+def _group_of(identity: str) -> str:
+    """The group of an id of the pipeline's own: that of verl without the numbers of session and output."""
+    match = _OF_VERL.fullmatch(identity)
+    return match["group"] if match else identity
+
+
+def _trajectory_of(identity: str) -> tuple[str, int | None]:
+    """The trajectory that an id of verl names, and the place in it of the output; empty and None for any other id."""
+    match = _OF_VERL.fullmatch(identity)
+    return (f"{match['group']}_{match['session']}", int(match["output"])) if match else ("", None)
 
 
 def _by_function(row: Mapping[str, Any], rewards: Any) -> Any:
@@ -318,13 +337,20 @@ _FITS: Mapping[str, Callable[[Any], bool]] = {
     "rewards": lambda value: isinstance(value, Mapping),
     "reward": lambda value: not isinstance(value, Mapping),
     "length": lambda value: isinstance(value, int | float),
-    "environment": lambda value: bool(word_of(value)),
+    "environment": lambda value: bool(_word_of(value)),
     "stop": lambda value: isinstance(value, str),
     "trajectory": lambda value: isinstance(value, str | int | Mapping),
     "turn": lambda value: isinstance(value, int) and not isinstance(value, bool),
     **dict.fromkeys(_LISTS, lambda value: isinstance(value, list)),
 }
 """Of a column that shares names with others, or with what a data set may have, what its values are."""
+
+
+def _word_of(value: Any) -> str:
+    """The text of a column; of a list, as one per token, that which all are; empty for anything else."""
+    if isinstance(value, list) and value and all(element == value[0] for element in value):
+        value = value[0]
+    return visible(value, 40) if isinstance(value, str) else ""
 
 
 def _for_all(name: str, values: Floats) -> bool:

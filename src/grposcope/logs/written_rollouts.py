@@ -146,7 +146,7 @@ class WrittenFiles:
         lengths = [[row.size for row in group] for group in groups]
         found = Groups.of(
             [step for step, _ in members],
-            [label(plain_text(group[0].prompt or "") or group[0].problem or str(group[0].group)) for group in groups],
+            [_label(plain_text(group[0].prompt or "") or group[0].problem or str(group[0].group)) for group in groups],
             [[row.reward for row in group] for group in groups],
             truncated=flags if all(row.truncated is not None for group in groups for row in group) else None,
             components=[
@@ -183,7 +183,7 @@ class WrittenFiles:
         for row in self.of_step(path, step):
             text = plain_text(row.prompt or "")
             count = counts[row.group] = counts.get(row.group, -1) + 1
-            name = label(text or row.problem or str(row.group))
+            name = _label(text or row.problem or str(row.group))
             answer = plain_text(row.completion or "")
             counts_of: dict[str, Any] = {
                 "turns_taken": row.turn_count,
@@ -210,7 +210,7 @@ def _shares(replies: Iterable[tuple[int, bool]]) -> dict[int, float]:
 
 def _without_texts(row: Rollout) -> Rollout:
     """What groups are made of: a rollout with its prompt shortened, and the length of its completion for the text."""
-    prompt = label(plain_text(row.prompt or ""))
+    prompt = _label(plain_text(row.prompt or ""))
     return Rollout(
         where=row.where, step=row.step, group=row.group, named=row.named, prompt=prompt, problem=row.problem,
         reward=row.reward, rewards=row.rewards, truncated=row.truncated, length=row.size,
@@ -252,7 +252,7 @@ def kind(find: Callable[[Path], WrittenFiles | None]) -> LogKind:
     return LogKind(read, folder=lambda folder: find(folder) is not None)
 
 
-def label(text: str) -> str:
+def _label(text: str) -> str:
     """A prompt, shortened with a hash so that long prompts stay distinct without being held in memory."""
     if len(text) <= 200:
         return text

@@ -247,17 +247,6 @@ def _residual(done: Combined, components: Components, live: np.ndarray) -> float
     return float((np.abs(total) / sizes).mean()) if live.any() else math.nan
 
 
-def of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
-    """Shares |λ_j| s_j / Σ |λ| s from the deviations (T, K) of a log, over the batch: (T, K); NaN where all are 0.
-
-    A deviation over the batch contains the differences between prompts, which no group's advantage sees: the shares
-    within groups may be others. Only a deviation of 0 says the same of both.
-    """
-    sizes = np.abs(np.asarray(weights)) * spreads
-    total = sizes.sum(1, keepdims=True)
-    return np.divide(sizes, total, out=np.full(sizes.shape, np.nan), where=total > 0)
-
-
 def constant_shares(components: Components, size: int) -> tuple[list[float], float]:
     """Shares of groups of `size` in which each reward is constant, and in which all are: one is not all.
 

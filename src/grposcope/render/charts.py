@@ -20,7 +20,6 @@ import altair as alt
 from grposcope.core.answer import Columns, Figure
 from grposcope.core.errors import UserError
 from grposcope.core.files import atomic
-from grposcope.core.run import Run, labels
 
 COLOURS = 10
 """Number of colours for runs; further ones use them again, so that more lines need dashes or labels."""
@@ -132,11 +131,6 @@ def palette(names: Sequence[str], order: Sequence[str] = ()) -> dict[str, str]:
 def colours(field: str, shades: Mapping[str, str], legend: alt.Legend | None = None) -> alt.Color:
     """Colour encoding of a field of names, each in its shade; runs need no legend, as the page names them."""
     return alt.Color(f"{field}:N", legend=legend, scale=alt.Scale(domain=list(shades), range=list(shades.values())))
-
-
-def run_colours(runs: Sequence[Run]) -> alt.Color:
-    """Colour encoding of runs."""
-    return colours("run", palette(labels(runs)))
 
 
 def tooltips(**titles: str) -> list[alt.Tooltip]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
@@ -113,17 +112,6 @@ def onset_rule() -> alt.Chart:
 def since(onsets: Mapping[str, int]) -> str:
     """Which fault began at which step."""
     return ", ".join(f"{mode} from step {step:,}" for mode, step in onsets.items())
-
-
-def marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
-    """The curve of a metric with a dashed line at the onset of each failure mode; None without finite values."""
-    onsets = {mode: step for mode, step in modes.items() if step is not None}
-    figure = curve(name, [run], onsets=onsets)
-    if figure is None:
-        return None
-    caption = f"Dashed: {since(onsets)}. {figure.caption}" if onsets else figure.caption
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
-    return replace(figure, name=f"diagnosis-{plain}", caption=caption)
 
 
 def _scale_and_format(name: str, values: Floats) -> tuple[dict[str, Any], str]:

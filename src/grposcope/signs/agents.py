@@ -97,7 +97,7 @@ def _beyond_first(series: MetricSeries) -> MetricSeries:
     return MetricSeries(series.name, series.steps, np.maximum(series.values - less, 0.0))
 
 
-def collapse(quantities: Quantities) -> Finding:
+def _collapse(quantities: Quantities) -> Finding:
     """Calls, or turns beyond the first, below COLLAPSED × what they were at first; or none at all, and no gain."""
     calls = quantities.get("agent/calls", SHORT)
     if calls is not None and not calls.values.any() and run_outcome.of_run(quantities.run).direction != "up":
@@ -140,7 +140,7 @@ def collapse(quantities: Quantities) -> Finding:
     return _with(any_of(tests), evidence)
 
 
-def looping(quantities: Quantities) -> Finding:
+def _looping(quantities: Quantities) -> Finding:
     """Turns or calls MORE × as many as at first, without more reward than before they rose."""
     reward, margin = quantities.get("reward", SHORT), quantities.reward_margin(UNPAID)
     tests: list[Finding] = []
@@ -288,7 +288,7 @@ def _why(quantities: Quantities, series: MetricSeries, fault: str, first: float,
     return f"{said}: they rise bit by bit{beside}, as when the policy drifts to calls that the tool refuses"
 
 
-def failures_as_zeros(quantities: Quantities) -> Finding:
+def _failures_as_zeros(quantities: Quantities) -> Finding:
     """The reward falls in the rows in which more rollouts failed, by as much as if these were paid nothing.
 
     Differences of successive rows, so that neither trend counts: a share e of failed rollouts that are paid 0 takes
@@ -329,13 +329,6 @@ def _all_failed(errors: MetricSeries) -> Finding:
     )  # fmt: skip
 
 
-def has_turns(quantities: Quantities) -> bool:
-    """Whether rollouts have turns or calls of tools, by what is logged of them."""
-    turns, calls = quantities.column("agent/turns"), quantities.column("agent/calls")
-    several = turns is not None and float(turns.values.max()) > 1
-    return several or (calls is not None and float(calls.values.max()) > 0)
-
-
 def _levels(series: MetricSeries) -> tuple[Sign, Sign]:
     first, late = series.level(EARLY), series.level(LATE)
     return early_level(series.name, first.value, first.se), late_level(series.name, late.value, late.se)
@@ -372,7 +365,7 @@ def _with(finding: Finding, evidence: list[Sign]) -> Finding:
 
 COLLAPSE = LogTest(
     "collapsed calls",
-    collapse,
+    _collapse,
     needs=("agent/calls", "agent/turns"),
     statistic="mean calls, and turns beyond the first, late less ρ × early",
     threshold=f"late < {COLLAPSED:g} × early, where early is at least {FEW:g}; or 0 calls in all rows, no gain: a fact",
@@ -380,7 +373,7 @@ COLLAPSE = LogTest(
 )
 LOOPING = LogTest(
     "looping",
-    looping,
+    _looping,
     needs=("agent/turns", "reward"),
     statistic="mean turns or calls, late less ρ × early, together with the change of reward",
     threshold=f"late > {MORE:g} × early and reward up < {UNPAID:g} of its range since they rose",
@@ -405,7 +398,7 @@ FAILING_CALLS = LogTest(
 )
 ERRORS = LogTest(
     "failures as zeros",
-    failures_as_zeros,
+    _failures_as_zeros,
     needs=("agent/errors", "reward"),
     statistic="slope of the reward's differences over those of the share of failed rollouts",
     threshold=f"below 0, by {ZEROS[0]:g} to {ZEROS[1]:g} × the reward of the others",

@@ -40,7 +40,7 @@ def back(run: Run, outcome: Outcome, since: Interval | None, gamed: bool) -> str
         return f"the checkpoint around step {outcome.best_step:,}, where it was best"
     if when is None:
         return before(None)
-    steps = saved(run)
+    steps = _saved(run)
     sound = [step for step in steps if step < when.first]
     first = int(run.table["step"][0]) if run.steps else 0
     if steps and not sound:
@@ -71,7 +71,7 @@ def advised(remedy: str, back: str | None, since: Interval | None) -> str:
     return told if since is None else told.replace("the onset", f"step {since.step:,}")
 
 
-def saved(run: Run) -> list[int]:
+def _saved(run: Run) -> list[int]:
     """Steps of the checkpoints in the folder of a run, in their order; empty where none are seen."""
     source = run.meta.source
     folder = source if source.is_dir() else source.parent

@@ -11,7 +11,6 @@ from grposcope.core.finding import Finding, Sign, cannot_tell, fact
 from grposcope.core.text import number, percent
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import LATE
-from grposcope.signs.agents import has_turns
 from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import late_level
 
@@ -35,7 +34,7 @@ FOLLOWS = ("length", "masked truncation")
 
 
 @dataclass(frozen=True)
-class Ended:
+class _Ended:
     """Late means of rows: the share counted as cut, the mean length and the longest, in tokens; how many rows show it,
     of how many."""
 
@@ -46,7 +45,7 @@ class Ended:
     rows: int
 
 
-def ended(quantities: Quantities) -> Ended | None:
+def ended(quantities: Quantities) -> _Ended | None:
     """What shows that completions counted as cut ended before the limit; None where nothing does.
 
     Those that are cut have the length of the limit, which no other exceeds, so that the mean is at least their share ×
@@ -65,10 +64,10 @@ def ended(quantities: Quantities) -> Ended | None:
         return None
     late = level.rows(len(steps), LATE)
     of_cut, of_all, of_longest = (float(column[late].mean()) for column in (share, mean, most))
-    return Ended(of_cut, of_all, of_longest, int(shown.sum()), len(steps))
+    return _Ended(of_cut, of_all, of_longest, int(shown.sum()), len(steps))
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Mean lengths below SLACK × (share counted as cut × longest) in ROWS of the rows."""
     if any(quantities.get(name, SHORT) is None for name in ("truncated", "length", "length_max")):
         return cannot_tell("cut completions, their mean length and the longest are not all logged", "truncated")
@@ -82,7 +81,7 @@ def check(quantities: Quantities) -> Finding:
         f"batch ({number(seen.longest)} tokens), but the mean is {number(seen.mean)}: most of them ended, without the "
         "end token that is looked for"
     )
-    if has_turns(quantities):
+    if _has_turns(quantities):
         return _of_agents(
             quantities,
             f"which would all be as long as the longest of their batch ({number(seen.longest)} tokens), but the mean "
@@ -100,7 +99,7 @@ def at_no_one_length(quantities: Quantities) -> str:
     A limit on tokens makes the longest of every batch as long as the limit.
     """
     cut, longest, shortest = (quantities.get(name, SHORT) for name in ("truncated", "length_max", "length_min"))
-    if cut is None or longest is None or cut.values.max() > 1 or not has_turns(quantities):
+    if cut is None or longest is None or cut.values.max() > 1 or not _has_turns(quantities):
         return ""
     _, at, own = np.intersect1d(cut.steps, longest.steps, return_indices=True)
     most = longest.values[own][cut.values[at] >= LEAST_CUT]
@@ -111,6 +110,13 @@ def at_no_one_length(quantities: Quantities) -> str:
         return "" if shortest is None else _several_lengths(cut, longest, shortest)
     return f"which would make the longest of every batch as long as the limit, but it goes from {number(low)} to " \
         f"{number(high)} tokens"  # fmt: skip
+
+
+def _has_turns(quantities: Quantities) -> bool:
+    """Whether rollouts have turns or calls of tools, by what is logged of them."""
+    turns, calls = quantities.column("agent/turns"), quantities.column("agent/calls")
+    several = turns is not None and float(turns.values.max()) > 1
+    return several or (calls is not None and float(calls.values.max()) > 0)
 
 
 def _several_lengths(cut: MetricSeries, longest: MetricSeries, shortest: MetricSeries) -> str:
@@ -148,7 +154,7 @@ def _of_agents(quantities: Quantities, shown: str) -> Finding:
 
 TEST = LogTest(
     "end not recognised",
-    check,
+    _check,
     needs=("truncated", "length", "length_max"),
     where_logged=True,
     statistic="mean length over (share counted as cut × longest completion), row by row",

@@ -105,7 +105,7 @@ LEFT = 0.03
 """Share of rollouts that fail, of rewards that are 0 or 1, below which the prompts are solved whatever the groups."""
 
 
-def check(quantities: Quantities, solved: bool) -> Finding:
+def _check(quantities: Quantities, solved: bool) -> Finding:
     """Late dead groups above DEAD, with the reward at its ceiling where `solved`, and below it otherwise."""
     dead, reward = quantities.dead_fraction, quantities.get("reward", SHORT)
     outcome = run_outcome.of_run(quantities.run)
@@ -354,7 +354,7 @@ SOURCE = "theory: advantage degeneracy, P(dead) = p^G + (1 − p)^G"
 
 SATURATED = LogTest(
     "saturated",
-    partial(check, solved=True),
+    partial(_check, solved=True),
     needs=("dead_fraction", "reward"),
     statistic="late share of dead groups − limit, tested only if the reward is near its ceiling",
     threshold=f"dead > {DEAD:g} and reward above {SOLVED:g} of its range; "
@@ -363,7 +363,7 @@ SATURATED = LogTest(
 )
 STARVED = LogTest(
     "starved",
-    partial(check, solved=False),
+    partial(_check, solved=False),
     needs=("dead_fraction", "reward"),
     statistic="late share of dead groups − limit, tested only if the reward is below its ceiling",
     threshold=f"dead > {DEAD:g}, or > {HALF:g} where no gain was shown, and reward below {SOLVED:g} of its range",

@@ -50,7 +50,7 @@ WORN = ("held-out decline", "reward decline", "entropy explosion")
 """Faults that follow where each update takes more from the policy than it adds."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The KL starts at 0 and is beyond FAR in all of the next ROWS rows, within STEPS steps; or the reward and the
     held-out score fall from the start at one pace while the entropy rises."""
     worn = _wears_away(quantities)
@@ -160,7 +160,7 @@ SMALLER = (
 
 TEST = LogTest(
     "high learning rate",
-    check,
+    _check,
     needs=("kl",),
     statistic="KL of the first rows; or reward, held-out score and entropy from the first rows on",
     threshold=f"0 in the first row, > {FAR:g} nats in each of the next {ROWS} within {STEPS} steps; or {AWAY:g} nats "

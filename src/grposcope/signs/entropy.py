@@ -59,7 +59,7 @@ LESS_BONUS = "lower the entropy bonus to 0.01 or less, or leave it out"
 """What to do where it is the bonus that raises the entropy."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Late geometric mean below COLLAPSED × or above EXPLODED × the early one."""
     entropy = quantities.require("entropy", SHORT)
     if entropy.logs is None:
@@ -139,7 +139,7 @@ def _bonus(quantities: Quantities) -> tuple[str, Interval | None] | None:
 
 TEST = LogTest(
     "entropy collapse",
-    check,
+    _check,
     needs=("entropy",),
     statistic="mean log entropy, late − early − log ρ",
     threshold=f"late < {COLLAPSED:g} × early (collapse) or > {EXPLODED:g} × early (explosion)",

@@ -117,7 +117,7 @@ TAILS = 5
 """Degrees of freedom of Student's t that log gradient norms are judged by: heavier tails than normal."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Spikes of the gradient norm above its running median, or a late norm above GROWN × the early one."""
     norm = quantities.require("grad_norm", SHORT)
     if len(norm) < LEAST:
@@ -366,7 +366,7 @@ def _running_median(logs: Array, window: int) -> Array:
 
 TEST = LogTest(
     "gradient spikes",
-    check,
+    _check,
     needs=("grad_norm",),
     statistic=f"second largest log norm of live steps above the running median of {WINDOW} rows in robust σ; late − ρ "
     "× early norm",

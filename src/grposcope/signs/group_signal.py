@@ -39,7 +39,7 @@ VALUES = 64
 
 
 @dataclass(frozen=True)
-class Signal:
+class _Signal:
     """The signal in the groups of steps `first` to `last`.
 
     groups, size: their number and the median of their rollouts. within, between: variances of the reward. dead:
@@ -80,7 +80,7 @@ class Signal:
         return tuple(evidence)
 
 
-def signal(run: Run, span: Span = LATE) -> Signal | None:
+def signal(run: Run, span: Span = LATE) -> _Signal | None:
     """Signal over a share of the steps that have groups; None if they hold fewer than LEAST groups of two or more."""
     groups = run.groups
     if len(groups) < LEAST:
@@ -103,7 +103,7 @@ def signal(run: Run, span: Span = LATE) -> Signal | None:
         tried = sorted({*SIZES, size}) if len(values) <= 2 else sorted({s for s in SIZES if s < size} | {size})
         per_rollout = {s: dead_groups.live_per_rollout(rewards, s) for s in tried}
         live = {s: Estimate(100 * e.value, 100 * e.se, e.n, e.flag) for s, e in per_rollout.items()}
-    return Signal(
+    return _Signal(
         int(inside[0]), int(inside[-1]), len(rewards), size, within, between, dead_groups.share(rewards), expected, live
     )
 

@@ -195,14 +195,6 @@ def _share_left(score: MetricSeries, score_top: float, trained: MetricSeries, tr
     return min(1.0, gap / max(trained_top - trained.level(EARLY).value, 1e-9))
 
 
-@dataclass(frozen=True)
-class Difference:
-    """Difference between the scores of two policies; for the verdict "unknown", difference.flag says why."""
-
-    difference: Estimate
-    verdict: Direction
-
-
 def scores(evaluated: Mapping[str, Sequence[float] | Floats]) -> list[str]:
     """The metrics that are scores, the one that is meant first, of metrics with these values.
 
@@ -256,27 +248,26 @@ def _variance_beside_a_jump(values: Floats) -> float:
     return second_difference_variance(values)
 
 
-def difference(first: Estimate, last: Estimate) -> Difference:
-    """Difference between the accuracies of two policies, and whether it is more than chance explains.
+def difference(first: Estimate, last: Estimate) -> tuple[Direction, str]:
+    """Which way the accuracies of two policies differ by more than chance explains, and why that is "unknown".
 
-    It has the standard error √(se₁² + se₂²) of independent evaluations. Where both used the same problems their errors
-    mostly go the same way and this error is too large: a difference called beyond chance is, and one called within
-    chance may still be real.
+    Their difference has the standard error √(se₁² + se₂²) of independent evaluations. Where both used the same problems
+    their errors mostly go the same way and this error is too large: a difference called beyond chance is, and one
+    called within chance may still be real.
     """
     n = min(first.n, last.n)
     value = last.value - first.value
     if trusted(first) and trusted(last):
         error = math.hypot(first.se, last.se)
         verdict: Direction = "none" if abs(value) <= Z * error else "up" if value > 0 else "down"
-        return Difference(Estimate(value, error, n), verdict)
+        return verdict, ""
     reason = f"{n} problems are too few" if n < ENOUGH else "all problems have the same score"
-    estimate = Estimate(value, math.nan, n, reason)
     (low, high), (low_last, high_last) = interval(first), interval(last)
     if low_last > high:
-        return Difference(estimate, "up")
+        return "up", reason
     if high_last < low:
-        return Difference(estimate, "down")
-    return Difference(estimate, "unknown" if n < ENOUGH or not math.isfinite(value) else "none")
+        return "down", reason
+    return "unknown" if n < ENOUGH or not math.isfinite(value) else "none", reason
 
 
 def name(metric: str) -> str:

@@ -60,7 +60,7 @@ class Levels:
         }
 
 
-def of_outcome(outcome: Outcome) -> Levels | None:
+def _of_outcome(outcome: Outcome) -> Levels | None:
     """The levels of an outcome; None where it has none."""
     if not outcome.name or math.isnan(outcome.end.value):
         return None
@@ -73,16 +73,16 @@ def of_outcome(outcome: Outcome) -> Levels | None:
 @once
 def of_run(run: Run) -> Levels | None:
     """Levels of what the run is judged by; None where it has none."""
-    return of_outcome(run_outcome.of_run(run))
+    return _of_outcome(run_outcome.of_run(run))
 
 
 @once
 def of_heldout(run: Run) -> Levels | None:
     """Levels of its held-out score, whether or not the run is judged by it; None without evaluations."""
-    return of_outcome(run_outcome.of_heldout(Quantities(run), least=1, stale=True))
+    return _of_outcome(run_outcome.of_heldout(Quantities(run), least=1, stale=True))
 
 
 @once
 def of_reward(run: Run) -> Levels | None:
     """Levels of its training reward; None where it is not logged, or on hardly any row."""
-    return of_outcome(run_outcome.of_reward(Quantities(run))) if run.steps else None
+    return _of_outcome(run_outcome.of_reward(Quantities(run))) if run.steps else None

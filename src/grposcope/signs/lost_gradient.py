@@ -57,7 +57,7 @@ MASK = "print the mask of one batch as the loss sees it: no token of it is 1; co
 NORM = "take the norm from the engine (DeepSpeed: get_global_grad_norm()); the training itself has a gradient"
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Every gradient norm is 0 while groups differ; that no token is in the mask where means over tokens are empty."""
     norm = quantities.require("grad_norm", LEAST)
     if (since := _lost_since(quantities, norm)) is not None:
@@ -180,7 +180,7 @@ def _moves(kl: np.ndarray) -> bool:
 
 TEST = LogTest(
     LOST,
-    check,
+    _check,
     needs=("grad_norm",),
     statistic="gradient norms, how rewards differ within groups, means over the tokens trained on",
     threshold=f"0 in every row of at least {LEAST} while fewer than {DEAD:g} of the groups are dead",

@@ -24,9 +24,9 @@ from scipy.special import ndtr, stdtr
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import EARLY, LATE
-from grposcope.maths.timeseries.noise import Array, Contrast, harmonic_mean, wandering, widening
+from grposcope.maths.timeseries.noise import Array, Contrast, difference_variance, harmonic_mean, wandering, widening
 from grposcope.signs.outcome import Doubt, Fate, Outcome, direction
-from grposcope.signs.present import DISJOINT, PARTS, SUDDEN, Present, scale_of_rows
+from grposcope.signs.present import DISJOINT, PARTS, SUDDEN, Present
 from grposcope.signs.quantities import MetricSeries
 from grposcope.signs.thresholds import (
     BEGIN,
@@ -124,7 +124,18 @@ def of_few(series: MetricSeries, margin: float | None, missing: str) -> Outcome:
 
 def _scale(values: Array, seen: Present, margin: float | None) -> float:
     """What a change of the reward is measured by: its range where that is known, else the scatter of its rows."""
-    return margin / STILL if margin is not None else SPREADS * scale_of_rows(values, seen) / PLAIN
+    return margin / STILL if margin is not None else SPREADS * _scale_of_rows(values, seen) / PLAIN
+
+
+def _scale_of_rows(values: Array, present: Present) -> float:
+    """The standard deviation of rows (n,) within the best and the last part, or of averaged rows about their mean.
+
+    It is what a fall is measured by where nothing else is known.
+    """
+    if present.smoothed:
+        return float(np.sqrt(difference_variance(values) / (1 - present.smoothed)))
+    parts = [values[level.rows(len(values), span)] for span in (present.best_part, present.last_part)]
+    return float(np.sqrt(np.mean([values_of_span.var() for values_of_span in parts])))
 
 
 def _by_eye(outcome: Outcome, steps: Array, values: Array, seen: Present, scale: float) -> Outcome:

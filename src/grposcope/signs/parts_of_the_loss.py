@@ -36,7 +36,7 @@ COEFFICIENT = re.compile(r"(.*[_./])?(kl_loss_coef|kl_coef|init_kl_coef|kl_beta|
 
 
 @dataclass(frozen=True)
-class Multiple:
+class _Multiple:
     """In `rows` rows the loss is `coefficient` × another metric. of, loss: names of the columns."""
 
     coefficient: float
@@ -67,7 +67,7 @@ def changed_multiple(quantities: Quantities, quantity: str, least: float, sign: 
     return int(steps[first]), sign * ratio
 
 
-def loss_beside_noise(quantities: Quantities, quantity: str) -> Multiple | None:
+def loss_beside_noise(quantities: Quantities, quantity: str) -> _Multiple | None:
     """The multiple of a quantity above 0 that the loss is but for noise of one size, by the rows in which the multiple
     is CLEAR × that noise; None where fewer than SHORT rows are, where they do not agree, or where either is not logged.
 
@@ -92,7 +92,7 @@ def loss_beside_noise(quantities: Quantities, quantity: str) -> Multiple | None:
         return None
     if np.median(np.abs(y[clear] / x[clear] - ratio)) > ALIKE * abs(ratio) or not _follows(x[clear], y[clear], ratio):
         return None
-    return Multiple(ratio, distance.name, loss.name, int(clear.sum()))
+    return _Multiple(ratio, distance.name, loss.name, int(clear.sum()))
 
 
 def _follows(x: Array, y: Array, ratio: float) -> bool:
@@ -113,7 +113,7 @@ def coefficient_in_force(quantities: Quantities) -> tuple[str, float | None]:
     return "the coefficient", float(stated) if isinstance(stated, int | float) else None
 
 
-def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:
+def loss_as_multiple(quantities: Quantities, quantity: str) -> _Multiple | None:
     """The multiple of a quantity above 0 that the loss is; None where it is none, or where either is not logged."""
     loss, distance = quantities.column("loss"), quantities.get(quantity, LEAST)
     if loss is None or distance is None or distance.values.min() < 0:
@@ -132,4 +132,4 @@ def loss_as_multiple(quantities: Quantities, quantity: str) -> Multiple | None:
         spread = float(np.median(np.abs(y / x - ratio)))
     if not ratio or rest > (1 - ALONG) * float((y**2).sum()) or spread > ALIKE * abs(ratio):
         return None
-    return Multiple(ratio, distance.name, loss.name, len(x))
+    return _Multiple(ratio, distance.name, loss.name, len(x))

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from grposcope.core.estimate import Estimate
 from grposcope.maths.timeseries import level
 from grposcope.maths.timeseries.change import BLOCKS, EARLY, LATE
 from grposcope.maths.timeseries.change_points import LevelShift
 from grposcope.maths.timeseries.level import Span
-from grposcope.maths.timeseries.noise import Array, Contrast, difference_variance, smoothing, widening
+from grposcope.maths.timeseries.noise import Array, Contrast, smoothing, widening
 
 PARTS: tuple[Span, ...] = tuple((start / 10, start / 10 + 0.2) for start in range(7))
 """Parts of the run that the best level is looked for in; four of them do not overlap."""
@@ -88,14 +86,3 @@ def _sudden_fall(values: Array, shift: LevelShift | None) -> tuple[int, int] | N
         return None
     begin, end = round(shift.start * rows), round((shift.start + shift.width) * rows)
     return (begin, end) if begin >= 1 and n - end >= level.LEAST else None
-
-
-def scale_of_rows(values: Array, present: Present) -> float:
-    """The standard deviation of rows (n,) within the best and the last part, or of averaged rows about their mean.
-
-    It is what a fall is measured by where nothing else is known.
-    """
-    if present.smoothed:
-        return float(np.sqrt(difference_variance(values) / (1 - present.smoothed)))
-    parts = [values[level.rows(len(values), span)] for span in (present.best_part, present.last_part)]
-    return float(np.sqrt(np.mean([values_of_span.var() for values_of_span in parts])))

@@ -159,7 +159,7 @@ class Quantities:
             finite = np.zeros(0, bool) if values is None else np.isfinite(values)
             self._columns[name] = None
             if values is not None and finite.any():
-                variance = sampling_noise.of_reward(self.run).variance if name == "reward" else None
+                variance = sampling_noise.of_reward(self.run) if name == "reward" else None
                 shown = values[finite] / (100 if name in SHARES and _are_percent(values[finite]) else 1)
                 self._columns[name] = MetricSeries(name, self.run.table["step"][finite], shown, variance)
         return self._columns[name]

@@ -2,6 +2,13 @@
 
 Each column is held to a limit of its own definition; those that are logged after a cap or mask can show that much is
 lost, and never that nothing is.
+
+An update goes ever farther from the policy that drew its batch, while the reward stands still: that policy is old.
+
+A sound trainer draws each batch with the weights of the step before, so that the KL between both is of one step, from
+the first batch to the last. Where the sampler keeps its first weights it is of the whole way: it grows by orders of
+magnitude, tokens are clipped and norms grow with it, and rewards stay those of the first policy. A learning rate that
+is too high does the first too, but moves the reward. (Reported so: verl-omni #552, verl #7495.)
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from grposcope.core.metrics import metric
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
-from grposcope.signs import departs_from_sampler, onset
+from grposcope.signs import onset, run_outcome
 from grposcope.signs.mismatch import (
     HEATED,
     INPUTS,
@@ -32,7 +39,8 @@ from grposcope.signs.mismatch import (
     signature,
     spearman,
 )
-from grposcope.signs.quantities import SHORT, MetricSeries, Quantities
+from grposcope.signs.moves_alone import stands
+from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.tests import any_of, least_of
 
 KL_FAR = 0.1
@@ -162,7 +170,7 @@ that would not have written it."""
 
 
 @dataclass(frozen=True)
-class Measure:
+class _Measure:
     """A column that was held to its limit: the series as logged, its sizes (n,), their limit, and the result.
 
     grew: whether its growth says more than its level.
@@ -175,14 +183,14 @@ class Measure:
     grew: bool = False
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The worst of mismatch, mean weight, effective samples and share masked, with the signature of the mismatch."""
     distances = [_distance(series, FAR[series.name]) for series in _logged(quantities, tuple(FAR))]
     weights = _weights(quantities)
     behind = _falls_behind(quantities)
     if not distances and not weights:
         few = behind or _of_few_rows(quantities)
-        return few or departs_from_sampler.check(quantities, NEVER) or _not_logged(quantities)
+        return few or _departs(quantities, NEVER) or _not_logged(quantities)
     families = [any_of([_result(quantities, measure) for measure in distances])] if distances else []
     worst = least_of([*families, *(_result(quantities, measure) for measure in weights)])
     if (found := _in_stretches(quantities, distances) or _spikes(quantities, distances)) is not None:
@@ -192,7 +200,7 @@ def check(quantities: Quantities) -> Finding:
     if worst.p >= 0.5 and behind is not None:
         return behind
     if worst.p >= 0.5:
-        return departs_from_sampler.check(quantities, NEVER) or _fine(quantities, distances, worst)
+        return _departs(quantities, NEVER) or _fine(quantities, distances, worst)
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
     measure = measures[worst.evidence[0].column]
     seen = _best_for_signature(distances, measure)
@@ -240,7 +248,7 @@ def _falls_behind(quantities: Quantities) -> Finding | None:
     return None
 
 
-def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _in_stretches(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch grows RISEN × in each of several stretches of rows, and is back where it began after each."""
     for measure in distances:
         sizes = measure.sizes.values
@@ -267,7 +275,7 @@ def _in_stretches(quantities: Quantities, distances: list[Measure]) -> Finding |
     return None
 
 
-def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _spikes(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch is within its limit but for rows in which it is SPIKE × the usual one; else None."""
     for measure in distances:
         sizes, usual = measure.sizes.values, float(np.median(measure.sizes.values))
@@ -293,7 +301,7 @@ def _spikes(quantities: Quantities, distances: list[Measure]) -> Finding | None:
     return None
 
 
-def _stepped(quantities: Quantities, distances: list[Measure]) -> Finding | None:
+def _stepped(quantities: Quantities, distances: list[_Measure]) -> Finding | None:
     """That the mismatch, within its limit, is STEPPED × what it was from one row on; else None."""
     for measure in distances:
         series = measure.series
@@ -361,7 +369,7 @@ def _logged(quantities: Quantities, names: tuple[str, ...]) -> list[MetricSeries
     return [series for series in columns if series is not None and len(series) >= SHORT]
 
 
-def _distance(series: MetricSeries, limit: float) -> Measure:
+def _distance(series: MetricSeries, limit: float) -> _Measure:
     """Late size above its limit, by its own noise or by that of the whole run, or both GROWN × the early one and
     MATTERS of the limit."""
     values = series.values - 1 if series.name == "mismatch/mult_error" else series.values
@@ -370,10 +378,10 @@ def _distance(series: MetricSeries, limit: float) -> Measure:
     late, whole = sizes.level(LATE, limit), sizes.level((0.0, 1.0), limit)
     far = min(1.0, 2 * min(late.p_up, whole.p_up if late.value > 0 else 1.0))
     grown = max(sizes.level(LATE, MATTERS * limit).p_up, sizes.change(EARLY, LATE, GROWN).p_up)
-    return Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)), grown < far)
+    return _Measure(series, sizes, limit, min(1.0, 2 * min(far, grown)), grown < far)
 
 
-def _weights(quantities: Quantities) -> list[Measure]:
+def _weights(quantities: Quantities) -> list[_Measure]:
     """What is left of the weight: the mean weight, the effective share, the shares kept."""
     measures = []
     for series in _logged(quantities, ("importance/ratio", "importance/weight")):
@@ -390,12 +398,12 @@ def _weights(quantities: Quantities) -> list[Measure]:
     return measures
 
 
-def _above(series: MetricSeries, values: np.ndarray, limit: float, tests: int = 1) -> Measure:
+def _above(series: MetricSeries, values: np.ndarray, limit: float, tests: int = 1) -> _Measure:
     sizes = MetricSeries(series.name, series.steps, values)
-    return Measure(series, sizes, limit, min(1.0, tests * sizes.level(LATE, limit).p_up))
+    return _Measure(series, sizes, limit, min(1.0, tests * sizes.level(LATE, limit).p_up))
 
 
-def _result(quantities: Quantities, measure: Measure) -> Finding:
+def _result(quantities: Quantities, measure: _Measure) -> Finding:
     """The test of one column, in its own unit and by its own key."""
     series = measure.series
     first, last = series.level(EARLY), series.level(LATE)
@@ -410,7 +418,7 @@ def _result(quantities: Quantities, measure: Measure) -> Finding:
     return measured(measure.p, because, (evidence,), brief=brief)
 
 
-def _as_logged(measure: Measure) -> float:
+def _as_logged(measure: _Measure) -> float:
     """The limit of a measure in the unit of its column."""
     name, late = measure.series.name, measure.series.level(LATE).value
     if name == "mismatch/mult_error":
@@ -422,7 +430,7 @@ def _as_logged(measure: Measure) -> float:
     return math.copysign(measure.limit, late) if name in ("mismatch/k1", "mismatch/log_ratio") else measure.limit
 
 
-def _best_for_signature(distances: list[Measure], measure: Measure) -> Measure:
+def _best_for_signature(distances: list[_Measure], measure: _Measure) -> _Measure:
     """The measure whose course is read: the one found, but a distance in place of a weight where one was found too."""
     if measure in distances:
         return measure
@@ -430,7 +438,7 @@ def _best_for_signature(distances: list[Measure], measure: Measure) -> Measure:
     return min(flagged, key=lambda one: one.p) if flagged else measure
 
 
-def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> Finding:
+def _fine(quantities: Quantities, distances: list[_Measure], worst: Finding) -> Finding:
     """Nothing found; it cannot be told where all that is logged comes after a cap or mask."""
     whole = [measure for measure in distances if measure.series.name not in AFTER]
     if whole or quantities.column("importance/ratio") is not None:
@@ -441,7 +449,7 @@ def _fine(quantities: Quantities, distances: list[Measure], worst: Finding) -> F
 
 TEST = LogTest(
     "sampler mismatch",
-    check,
+    _check,
     needs=("mismatch",),
     statistic="late mismatch against its limit and the early one; late mean weight, effective share and share masked",
     threshold=f"k3 > {K3_FAR:g}, |mean log ρ| or mean |log ρ| > {ABS_FAR:g}, error > {1 + ERROR_FAR:g}, difference > "
@@ -449,3 +457,47 @@ TEST = LogTest(
     f"{HIGH:g}, effective share < {EFFECTIVE:g}, > {LOST:g} masked; or {SPIKE:g} × the median and "
     f"beyond the limit in {RARE:.0%} of the rows, or {RISEN:g} × in each of {DROPS + 1} stretches or more, facts",
 )
+
+
+FARTHER = 30.0
+"""Late over early KL to the policy that sampled, at least."""
+
+FOLLOWED = 1.5
+"""Late over early share of clipped tokens, at least; of gradient norms where no clipping is logged, its square."""
+
+EXPLAINS = (
+    "gradient explosion", "clip saturation", "gradient spikes", "no learning", "reward decline", "high learning rate",
+)  # fmt: skip
+"""Faults that follow from an update on the rollouts of an old policy."""
+
+
+def _departs(quantities: Quantities, fault: str) -> Finding | None:
+    """That the updates depart from the sampler while the reward stands still; None where one of these is not so."""
+    kl, reward = quantities.get("kl_old", LEAST), quantities.get("reward", LEAST)
+    if kl is None or reward is None or run_outcome.of_run(quantities.run).direction == "up":
+        return None
+    course = MetricSeries(kl.name, kl.steps, np.abs(kl.values)).logs
+    followed = _followed(quantities)
+    if course is None or followed is None or not stands(reward):
+        return None
+    p = course.change(EARLY, LATE, minus=math.log(FARTHER)).p_up
+    if p >= 0.5:
+        return None
+    first, last = math.exp(course.level(EARLY).value), math.exp(course.level(LATE).value)
+    went = quantities.went(kl.name, first, last)
+    because = (
+        f"{went} nats per token, and {followed}, while the reward stands still: updates go ever farther from the "
+        "policy that drew their batch, as when the sampler never receives new weights"
+    )
+    times = f"{kl.name}, last {1 - LATE[0]:.0%} over first {EARLY[1]:.0%}"
+    evidence = Sign(times, last / first, limit=f"counts from {FARTHER:g} ×", column=kl.name)
+    return measured(p, because, (evidence,), fault, explains=EXPLAINS, brief=went)
+
+
+def _followed(quantities: Quantities) -> str | None:
+    """That clipping grew with it, or gradient norms where it is not logged, as a clause; None where it did not."""
+    clipped, norm = quantities.get("clip", LEAST), quantities.get("grad_norm", LEAST)
+    series, times = (clipped, FOLLOWED) if clipped is not None else (norm, FOLLOWED**2)
+    if series is None or series.change(EARLY, LATE, times).p_up > 0.05:
+        return None
+    return quantities.went(series.name, series.level(EARLY).value, series.level(LATE).value)

@@ -20,7 +20,6 @@ length of its completions, where prompts have tokens too.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -43,30 +42,18 @@ SURE = 0.25
 """Relative standard error of a number of rollouts above which it is not used."""
 
 
-@dataclass(frozen=True)
-class _SamplingNoise:
-    """What sampling adds to the mean reward of a row.
-
-    variance: its bounds, None where unknown. rollouts: per row, NaN where unknown; source: what says so.
-    """
-
-    variance: SamplingVariance | None
-    rollouts: float = math.nan
-    source: str = ""
-
-
-def of_reward(run: Run) -> _SamplingNoise:
-    """The sampling noise of the rows of `reward`."""
-    rollouts, source = per_step(run)
+def of_reward(run: Run) -> SamplingVariance | None:
+    """Bounds of the variance that sampling adds to the mean reward of a row; None where unknown."""
+    rollouts, _ = per_step(run)
     within, total = _spreads(run)
     if not rollouts >= 1 or not (within > 0 or total > 0):
-        return _SamplingNoise(None)
+        return None
     rows = rollouts * run.window
     prompts = max(rows / (group_size(run) or LARGEST), 1.0)
     inside = within if within > 0 else 0.0
     between = max(total - inside, 0.0) if total > 0 else within
     low = (within if within > 0 else total) / rows
-    return _SamplingNoise(SamplingVariance(low, max(low, between / prompts + inside / rows)), rows, source)
+    return SamplingVariance(low, max(low, between / prompts + inside / rows))
 
 
 def per_step(run: Run) -> tuple[float, str]:

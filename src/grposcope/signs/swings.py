@@ -38,7 +38,7 @@ SURE = 0.01
 """Posterior chance of γ ≤ 0 below which swings grow, and of γ ≥ 0 below which they fade."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Swings of the reward that last; their fault is "growing oscillation" where they surely grow."""
     reward = _thinned(_before_a_fall(without_outages(quantities.require("reward"))))
     sinusoid, any_shape = periodogram.oscillation(reward.values), spectral_peak.oscillation(reward.values)
@@ -146,7 +146,7 @@ def lasting(swing: Oscillation) -> float:
 
 TEST = LogTest(
     "oscillation",
-    check,
+    _check,
     needs=("reward",),
     statistic="F test of a sinusoid with exponential envelope against AR(1) + white noise, smallest p × frequencies × "
     "windows; likelihood of a broad spectral peak against the largest such noise, × windows; both × 2",

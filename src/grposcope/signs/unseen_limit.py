@@ -40,7 +40,7 @@ FOLLOWS = ("length", "reward decline", "constant reward", "starved", "empty step
 
 
 @dataclass(frozen=True)
-class Limit:
+class _Limit:
     """A limit in tokens that completions are cut at, since which step (None: the first), and how it shows."""
 
     tokens: float
@@ -49,7 +49,7 @@ class Limit:
     column: str
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The limit that completions are cut at where the log does not count them."""
     if quantities.get("length", SHORT) is None:
         return cannot_tell(quantities.absence("length", SHORT), "length")
@@ -61,7 +61,7 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, wall.because, evidence, wall.since, explains=FOLLOWS, brief=brief)
 
 
-def limit(quantities: Quantities) -> Limit | None:
+def limit(quantities: Quantities) -> _Limit | None:
     """The limit at which completions are cut unseen; None where they are not, or where the log counts them."""
     cut = quantities.get("truncated", SHORT)
     if cut is not None and cut.values[level.rows(len(cut), LATE)].mean() > COUNTED:
@@ -69,7 +69,7 @@ def limit(quantities: Quantities) -> Limit | None:
     return _one_length(quantities) or _all_alike(quantities) or _wall(quantities)
 
 
-def _one_length(quantities: Quantities) -> Limit | None:
+def _one_length(quantities: Quantities) -> _Limit | None:
     """All late completions have one length, which they had not at first."""
     length = quantities.get("length")
     if length is None:
@@ -86,10 +86,10 @@ def _one_length(quantities: Quantities) -> Limit | None:
         f"{quantities.key(length.name)} stands at {number(middle)} tokens, so that every completion has this length: "
         "they are cut, which the log does not count"
     )
-    return Limit(middle, int(length.steps[min(first, len(values) - 1)]), because, length.name)
+    return _Limit(middle, int(length.steps[min(first, len(values) - 1)]), because, length.name)
 
 
-def _all_alike(quantities: Quantities) -> Limit | None:
+def _all_alike(quantities: Quantities) -> _Limit | None:
     """Every completion of every row has one and the same length, and no gain is shown: none ends by itself."""
     length, longest = quantities.get("length"), quantities.get("length_max")
     if length is None or longest is None or len(length) != len(longest):
@@ -104,10 +104,10 @@ def _all_alike(quantities: Quantities) -> Limit | None:
         f"{keys} are {number(limit)} tokens in all {len(length)} rows, so that every completion has this length: they "
         "are cut, which the log does not count"
     )
-    return Limit(limit, None, because, length.name)
+    return _Limit(limit, None, because, length.name)
 
 
-def _wall(quantities: Quantities) -> Limit | None:
+def _wall(quantities: Quantities) -> _Limit | None:
     """The longest completion of each batch stays in a narrow band while the mean grows towards it."""
     longest, length = quantities.get("length_max"), quantities.get("length")
     if longest is None or length is None:
@@ -129,12 +129,12 @@ def _wall(quantities: Quantities) -> Limit | None:
         f"the mean grows from {number(early)} to {number(late)}, so that answers are cut there, which the log does not "
         f"count{beside}"
     )
-    return Limit(top, None, because, longest.name)
+    return _Limit(top, None, because, longest.name)
 
 
 TEST = LogTest(
     "unseen truncation",
-    check,
+    _check,
     needs=("length",),
     statistic="spread of late mean lengths; spread of the longest completion of each batch while the mean grows",
     threshold=f"{ALIKE:g} of the late mean, or {BAND:g} of the largest while the mean grows {GREW:g} × over at least "

@@ -9,9 +9,8 @@ keep threads as they please.
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from grposcope.core.errors import UserError
 from grposcope.watch.alerts import Alert
@@ -49,22 +48,10 @@ def deliver(where: Destination, alerts: Sequence[Alert]) -> None:
     DESTINATIONS[where.kind].write(where.place, alerts)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    """How a program's run is named, what is wrong with such a name (empty if nothing), and how to write into it."""
-
-    form: str
-    problem: Callable[[str], str]
-    write: Callable[[str, Sequence[Alert]], None]
-
-
 DESTINATIONS = {
-    "wandb": _Kind("[ENTITY/]PROJECT/RUN_ID", wandb.problem, wandb.write),
-    "mlflow": _Kind("RUN_ID", lambda where: "" if where.isalnum() else "a run has an id of letters and digits",
-                   mlflow.write),
-    "tensorboard": _Kind("FOLDER", lambda where: "" if Path(where).is_dir() else "there is no such folder",
-                        tensorboard.write),
-    "trackio": _Kind("PROJECT/RUN", lambda where: "" if all(where.partition("/")) else "it has a project and a name",
-                    trackio.write),
-}  # fmt: skip
+    "wandb": wandb.PROGRAM,
+    "mlflow": mlflow.PROGRAM,
+    "tensorboard": tensorboard.PROGRAM,
+    "trackio": trackio.PROGRAM,
+}
 """Name of a program, which is that of its package -> how to write into a run of it."""

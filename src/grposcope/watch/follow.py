@@ -33,7 +33,7 @@ from grposcope.logs import remote
 from grposcope.logs.hints import Hints
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import ENDED, RunConfig, RunPhase
-from grposcope.logs.sources import with_overflow
+from grposcope.logs.sources import OVERFLOW
 from grposcope.logs.tail import READING, RESTING, GrowingLog, Pace, Tail
 from grposcope.logs.trainers.trl_output import RECORD
 from grposcope.maths.intervals import interval
@@ -304,7 +304,7 @@ class _GrowingRecord:
                 self._columns.setdefault(name, [math.nan] * self.rows)
             for name, values in self._columns.items():
                 value = json_number(row.get(name))
-                values.append(math.nan if value is None else with_overflow(value))
+                values.append(math.nan if value is None else _with_overflow(value))
             self.rows += 1
         evals, afresh = self._evals.read()
         self._scores = {} if afresh else self._scores
@@ -395,6 +395,11 @@ class _GrowingRecord:
             return (self.folder / "steps.jsonl").stat().st_mtime
         except FileNotFoundError:
             return 0.0
+
+
+def _with_overflow(value: float) -> float:
+    """The value, infinite where it is beyond OVERFLOW."""
+    return math.copysign(math.inf, value) if abs(value) > OVERFLOW else value
 
 
 def _silence(silent: float, usual: float, untimed: float) -> str:

@@ -16,13 +16,11 @@ from tqdm import tqdm
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.logs.native.schema import StepRow
-from grposcope.watch.receivers import tensorboard, trackio, wandb
+from grposcope.watch.destinations import DESTINATIONS
 from grposcope.watch.receivers.program import MetricLogger
 
 LOGGERS: dict[str, Callable[[Path, Mapping[str, Any], int], MetricLogger]] = {
-    "tensorboard": tensorboard.TensorBoard,
-    "wandb": wandb.logger,
-    "trackio": trackio.logger,
+    name: opened for name in ("tensorboard", "wandb", "trackio") if (opened := DESTINATIONS[name].open_logger)
 }
 """Name of a setting -> how to open it, from the run's folder, its settings and the steps already logged."""
 

@@ -18,7 +18,7 @@ from grposcope.engines.verl import token_rewards
 from grposcope.engines.verl.estimators import MARK, PREFIX, _StepEstimator, all_estimators
 from grposcope.engines.verl.estimators import _groups_by_size as groups_by_size
 from grposcope.engines.verl.versions import check
-from grposcope.lab.credit import SOURCES, CreditSource, steps
+from grposcope.lab.credit import SOURCES, CreditSource
 from grposcope.lab.objectives import advantages, reductions
 from grposcope.lab.objectives.advantages import Advantage
 
@@ -95,7 +95,7 @@ def test_a_new_advantage_appears(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_new_credit_of_steps_appears(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its one entry in `lab.credit.SOURCES` is also an estimator of verl, and what may read the rewards of steps."""
     toy = CreditSource(
-        steps.of_rollouts, "a toy", frozenset({STEP_REWARDS}), from_steps=lambda r, ends, mask, group: 2 * r
+        SOURCES["steps"].assign, "a toy", frozenset({STEP_REWARDS}), from_steps=lambda r, ends, mask, group: 2 * r
     )
     monkeypatch.setitem(SOURCES, "toy", toy)
     rewards, mask = batch(4)

@@ -10,6 +10,7 @@ from geometry_models import assert_same, batch, build, one_by_one, scores
 from torch import Tensor, nn
 
 from grposcope.instruments.gradient import backward, checkpointing, hooks
+from grposcope.instruments.gradient.backward import _checkpointed
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt_neox", "gpt2"])
@@ -104,5 +105,5 @@ def test_a_gradient_that_comes_in_by_name_is_not_lost() -> None:
         return x * y
 
     x, y = torch.tensor(2.0, requires_grad=True), torch.tensor(3.0, requires_grad=True)
-    checkpointing._checkpointed(forward)(x, y=y).backward()
+    _checkpointed(forward)(x, y=y).backward()
     assert (x.grad, y.grad) == (torch.tensor(3.0), torch.tensor(2.0))

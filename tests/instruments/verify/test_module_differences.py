@@ -32,7 +32,7 @@ def test_equal_weights_have_arrived_also_in_a_narrower_format() -> None:
     for sampler in (trainer, {name: one.bfloat16() for name, one in trainer.items()}):
         found = module_differences.compare(trainer, sampler, earlier)
         assert sum(one.equal for one in found) == sum(one.moved for one in found) == 5
-    (test,) = weights_at_the_sampler.tests(PipelineEvidence("x", arrived=found))
+    (test,) = weights_at_the_sampler.PROOF.check(PipelineEvidence("x", arrived=found))
     assert was_tested(test)
     assert not test.present
     assert "training moved 5 of them" in test.because
@@ -44,7 +44,7 @@ def test_what_did_not_arrive_is_named() -> None:
     found = {one.kind: one for one in module_differences.compare(trainer, sampler, earlier)}
     assert (found["attention"].equal, found["attention"].earlier, found["attention"].first) == (0, 1, NAMES[2])
     assert found["mlp"].equal == 1
-    (test,) = weights_at_the_sampler.tests(PipelineEvidence("x", arrived=tuple(found.values())))
+    (test,) = weights_at_the_sampler.PROOF.check(PipelineEvidence("x", arrived=tuple(found.values())))
     assert was_tested(test)
     assert test.present
     assert (test.fault, test.brief) == ("weights never arrived", "attention not arrived")
@@ -60,7 +60,7 @@ def test_merging_may_round_but_not_halve() -> None:
 
 
 def test_nothing_given_and_nothing_in_common() -> None:
-    (found,) = weights_at_the_sampler.tests(PipelineEvidence("x"))
+    (found,) = weights_at_the_sampler.PROOF.check(PipelineEvidence("x"))
     assert not was_tested(found)
     with pytest.raises(UserError, match="no tensor in common"):
         module_differences.compare(weights(0), {"other": torch.zeros(2)})

@@ -19,7 +19,7 @@ from grposcope.lab.cpu.model_passes import _Pass, fits
 from grposcope.lab.policies import recompute_activations
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.lab.sampling import accumulate as accumulating
-from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
+from grposcope.lab.sampling.accumulate import accumulate, frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 P, G, S, T, V = 3, 4, 6, 7, 61
@@ -140,7 +140,7 @@ def test_gradient_is_autograds(name: str, case: str, bonus: bool, monkeypatch: p
     mask = batch.mask[rows]
     for micro_batch in (1, 3, 100):
         model.zero_grad()
-        found, nats = accumulate(model, batch, rows, 0.7, micro_batch, Term(weights, coefficients))
+        found, nats = accumulate(model, batch, rows, 0.7, micro_batch, weights, coefficients)
         torch.testing.assert_close(found[mask], logp, atol=1e-10, rtol=1e-10)
         assert found[~mask].abs().sum() == 0
         if bonus:
@@ -152,7 +152,7 @@ def test_gradient_is_autograds(name: str, case: str, bonus: bool, monkeypatch: p
 def test_single_precision_agrees_to_round_off(name: str) -> None:
     model, rows = made(name, torch.float32), torch.arange(P * G)
     expected, logp, _ = by_autograd(model, RAGGED, rows, 1.0, None)
-    found, _ = accumulate(model, RAGGED, rows, 1.0, 5, Term(weights))
+    found, _ = accumulate(model, RAGGED, rows, 1.0, 5, weights)
     torch.testing.assert_close(found[RAGGED.mask], logp, atol=2e-5, rtol=1e-4)
     assert spread(gradients(model), expected) < 1e-4
     torch.testing.assert_close(frozen_logprobs(model, RAGGED, 1.0, 5), found, atol=1e-5, rtol=1e-5)
@@ -160,9 +160,9 @@ def test_single_precision_agrees_to_round_off(name: str) -> None:
 
 def test_gradients_add_up() -> None:
     model, rows = made("qwen2-untied"), torch.arange(P * G)
-    accumulate(model, RAGGED, rows, 1.0, 100, Term(weights))
+    accumulate(model, RAGGED, rows, 1.0, 100, weights)
     once = {name: gradient.clone() for name, gradient in gradients(model).items()}
-    accumulate(model, RAGGED, rows, 1.0, 100, Term(weights))
+    accumulate(model, RAGGED, rows, 1.0, 100, weights)
     assert spread(gradients(model), {name: 2 * g for name, g in once.items()}) < 1e-12
 
 
@@ -170,7 +170,7 @@ def test_the_same_call_gives_the_same_bits() -> None:
     results = []
     for _ in range(2):
         model = made("llama-tied", torch.float32)
-        accumulate(model, RAGGED, torch.arange(P * G), 1.0, 3, Term(weights))
+        accumulate(model, RAGGED, torch.arange(P * G), 1.0, 3, weights)
         results.append(gradients(model))
     assert all(torch.equal(results[0][name], results[1][name]) for name in results[0])
 
@@ -205,9 +205,9 @@ def test_what_the_pass_does_not_know_goes_through_the_models_own_forward(
     (weights(rows, logp.detach()) * logp).sum().backward()
     expected = {name: g.clone() for name, g in gradients(model).items()}
     model.zero_grad()
-    accumulate(model, RAGGED, rows, 1.0, 5, Term(weights))
+    accumulate(model, RAGGED, rows, 1.0, 5, weights)
     assert spread(gradients(model), expected) < 1e-6
-    accumulate(model, RAGGED, rows, 1.0, 5, Term(weights))
+    accumulate(model, RAGGED, rows, 1.0, 5, weights)
     (said,) = [record for record in caplog.records if "the slower way" in record.getMessage()]
     assert said.levelname == "WARNING"
     reason = "it recomputes activations" if change is recomputing else "some of its weights are not trained"

@@ -19,7 +19,7 @@ from grposcope.lab import cpu, policies
 from grposcope.lab.cpu import c_library, contraction, llama, native, threads
 from grposcope.lab.cpu.model_passes import _Pass
 from grposcope.lab.objectives import recipes
-from grposcope.lab.sampling.accumulate import Term, accumulate, collisions, frozen_logprobs
+from grposcope.lab.sampling.accumulate import accumulate, collisions, frozen_logprobs
 from grposcope.lab.sampling.rollouts import Batch, collect
 from grposcope.lab.sampling.sampler import Sampling, _say_slow
 from grposcope.lab.tasks.arithmetic import Arithmetic
@@ -86,11 +86,13 @@ def test_gradients_and_log_probabilities_agree(hide: Hide) -> None:
     model, rollouts = policy.model, batch.rollouts
     rows = torch.arange(len(rollouts.mask))
     credit = torch.randn(rollouts.mask.shape, generator=torch.Generator().manual_seed(0))
-    term = Term(lambda rows, logp: credit[rows, : logp.shape[1]] * rollouts.mask[rows, : logp.shape[1]])
+
+    def weigh(rows: torch.Tensor, logp: torch.Tensor) -> torch.Tensor:
+        return credit[rows, : logp.shape[1]] * rollouts.mask[rows, : logp.shape[1]]
 
     def found() -> tuple[dict[str, Tensor], Tensor, Tensor]:
         model.zero_grad()
-        accumulate(model, rollouts, rows, 1.0, 5, term)
+        accumulate(model, rollouts, rows, 1.0, 5, weigh)
         gradients = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
         return gradients, frozen_logprobs(model, rollouts, 1.0, 5), collisions(model, rollouts, 1.0, 5)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from cases import CASES
 
-from grposcope.lab.credit import placebo, shaped
+from grposcope.lab.credit import SOURCES, placebo, shaped
 from grposcope.lab.objectives import recipes
 
 LIVE = CASES[0].rollouts
@@ -30,7 +30,10 @@ def test_entropy_weighs_by_the_policys_doubt() -> None:
 
 def test_shaped_credit_keeps_the_sum_of_outcome_credit() -> None:
     outcome = recipes.GRPO.token_advantages(LIVE, torch.float64)
-    for given in (shaped.position(recipes.GRPO, LIVE, 0.9), shaped.entropy(recipes.GRPO, LIVE)):
+    for given in (
+        SOURCES["position"].assign(recipes.GRPO, LIVE, decay=0.9),
+        SOURCES["entropy"].assign(recipes.GRPO, LIVE),
+    ):
         torch.testing.assert_close(given.sum(-1), outcome.sum(-1), rtol=1e-12, atol=1e-12)
         assert not given[~LIVE.mask].any()
 

@@ -12,7 +12,7 @@ from text_policies import by_row, exact_values
 from torch import Tensor
 
 from grposcope.core.errors import UserError
-from grposcope.lab.credit import chosen, critic
+from grposcope.lab.credit import SOURCES, chosen, critic
 from grposcope.lab.objectives import recipes
 
 RANDOM = torch.Generator().manual_seed(5)
@@ -68,7 +68,7 @@ def test_lambda_follows_the_length() -> None:
 def credit_of(listed: Listed, values: Tensor, **settings: object) -> object:
     def credit(rows: Tensor, mask: Tensor, rewards: Tensor) -> Tensor:
         rollouts = replace(CASES[0].rollouts, mask=mask, rewards=rewards).annotated(values=values[rows])
-        return critic.of_rollouts(recipes.GRPO, rollouts, **settings)  # type: ignore[arg-type]
+        return SOURCES["value"].assign(recipes.GRPO, rollouts, **settings)
 
     return by_row(listed, credit)
 

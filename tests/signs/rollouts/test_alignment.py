@@ -36,10 +36,10 @@ def rows(change: Change, rounding: float = 0.0, version: float = 0.0) -> list[Ro
 @pytest.mark.parametrize("rounding", [0.0, 0.01])
 def test_what_went_wrong_is_named(name: str, rounding: float) -> None:
     fault, change = CHANGES[name]
-    found = next(iter(first_update.tests(PipelineEvidence("made", rows=tuple(rows(change, rounding))))))
+    found = next(iter(first_update.PROOF.check(PipelineEvidence("made", rows=tuple(rows(change, rounding))))))
     assert (found.fault, found.status) == (fault, "present")
     assert name in found.because
-    sound = next(iter(first_update.tests(PipelineEvidence("made", rows=tuple(rows(np.copy, rounding))))))
+    sound = next(iter(first_update.PROOF.check(PipelineEvidence("made", rows=tuple(rows(np.copy, rounding))))))
     assert sound.status == "excluded"
 
 
@@ -47,10 +47,10 @@ def test_what_explains_nothing_is_not_read_into_it() -> None:
     random = np.random.default_rng(3)
     other = rows(lambda values: -random.exponential(1.0, len(values)))
     assert alignment.reading(alignment.paired(other)) is None
-    found = next(iter(first_update.tests(PipelineEvidence("made", rows=tuple(other)))))
+    found = next(iter(first_update.PROOF.check(PipelineEvidence("made", rows=tuple(other)))))
     assert (found.fault, found.status) == ("inputs differ", "possible")
     heated = PipelineEvidence("made", rows=tuple(other), stated=Stated(temperature=0.7))
-    assert all(finding.fault != "inputs differ" for finding in first_update.tests(heated))
+    assert all(finding.fault != "inputs differ" for finding in first_update.PROOF.check(heated))
     even = [Rollout(f"row {i}", 1, sampler=np.full(8, -3.0), old=np.full(8, -3.0 * np.log(2))) for i in range(9)]
     assert alignment.reading(alignment.paired(even)) is None  # one number fits many readings
     assert alignment.reading(alignment.paired(rows(lambda values: values / np.log(2))[:1])) is None  # too few

@@ -58,7 +58,7 @@ def evidence(surrogate: Surrogate, later: bool = True, times: float = 1.0, state
 
 
 def found(given: PipelineEvidence) -> Finding:
-    return next(finding for finding in gradient.tests(given) if finding.fault != "non-finite")
+    return next(finding for finding in gradient.PROOF.check(given) if finding.fault != "non-finite")
 
 
 @pytest.mark.parametrize("later", [False, True])
@@ -112,20 +112,20 @@ def test_numbers_of_trained_tokens_that_are_none(column: str, value: float) -> N
     values = getattr(row, column).copy()
     values[2] = value
     bad = replace(sound, rows=(*sound.rows[:3], replace(row, **{column: values}), *sound.rows[4:]))
-    first = next(iter(gradient.tests(bad)))
+    first = next(iter(gradient.PROOF.check(bad)))
     assert (first.fault, first.status) == ("non-finite", "present")
     assert "row 3" in first.because
     untrained = np.ones(len(values), bool)
     untrained[2] = False
     masked = replace(sound, rows=(*sound.rows[:3], replace(bad.rows[3], mask=untrained), *sound.rows[4:]))
-    assert next(iter(gradient.tests(masked))).status == "excluded"
+    assert next(iter(gradient.PROOF.check(masked))).status == "excluded"
 
 
 def test_a_list_that_was_not_recorded_is_no_number_that_is_none() -> None:
     sound = evidence(clipped(0.2, 0.2))
     row = replace(sound.rows[0], sampler=np.array([-1.0, np.nan]), mask=None)
-    assert next(iter(gradient.tests(replace(sound, rows=(row, *sound.rows[1:]))))).status == "excluded"
+    assert next(iter(gradient.PROOF.check(replace(sound, rows=(row, *sound.rows[1:]))))).status == "excluded"
     none = replace(sound.rows[0], current=np.full(9, np.nan), loss_weights=np.full(9, np.nan))
-    assert next(iter(gradient.tests(replace(sound, rows=(none, *sound.rows[1:]))))).status == "excluded"
+    assert next(iter(gradient.PROOF.check(replace(sound, rows=(none, *sound.rows[1:]))))).status == "excluded"
     zero = replace(row, sampler=np.array([-1.0, -np.inf]))
-    assert next(iter(gradient.tests(replace(sound, rows=(zero, *sound.rows[1:]))))).status == "present"
+    assert next(iter(gradient.PROOF.check(replace(sound, rows=(zero, *sound.rows[1:]))))).status == "present"

@@ -123,7 +123,7 @@ def test_groups_of_one_text(entropy: float | None, alike: float, present: bool |
     log = {"step": np.arange(1.0, 3.0), "length": np.full(2, 15.0)} | (
         {} if entropy is None else {"entropy": np.full(2, entropy)}
     )
-    told = list(groups.tests(PipelineEvidence("made", rows=rows, run=synthetic_series.run(log))))[-1]
+    told = list(groups.PROOF.check(PipelineEvidence("made", rows=rows, run=synthetic_series.run(log))))[-1]
     assert told.present is bool(present)
     assert ("all siblings are the same text" in told.because) is (present is not False)
     if present:

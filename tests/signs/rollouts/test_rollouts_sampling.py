@@ -82,7 +82,7 @@ def test_no_token_beyond_the_cut_has_the_probability_of_none() -> None:
 
 
 def told(evidence: PipelineEvidence) -> Finding:
-    (found,) = sampling.tests(evidence)
+    (found,) = sampling.PROOF.check(evidence)
     assert was_tested(found)
     return found
 
@@ -125,7 +125,7 @@ def test_a_sound_sampler_holds_with_what_would_have_been_seen() -> None:
 
 def test_filtered_rollouts_are_not_judged() -> None:
     evidence = toy_tokens.evidence(64)
-    (found,) = sampling.tests(replace(evidence, filtered=True))
+    (found,) = sampling.PROOF.check(replace(evidence, filtered=True))
     assert not was_tested(found)
     assert "filtered" in found.because
     alive = [replace(row, reward=float(i % 2)) for i, row in enumerate(toy_tokens.evidence(256).rows)]

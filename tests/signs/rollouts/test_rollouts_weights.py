@@ -17,7 +17,7 @@ from grposcope.signs.rollouts.findings import was_tested
 
 
 def of_weights(evidence: PipelineEvidence) -> Finding:
-    found = next(iter(weights.tests(evidence)))
+    found = next(iter(weights.PROOF.check(evidence)))
     assert was_tested(found)
     return found
 
@@ -58,7 +58,7 @@ def test_old_log_probabilities_of_stale_rollouts(old_of: str) -> None:
         replace(row, old=evidence.scored[checkpoint if row.step == 3 else row.step - 1].logp[place])
         for place, row in enumerate(rows)
     ]
-    of_sampler, of_old = weights.tests(replace(evidence, rows=tuple(rows)))
+    of_sampler, of_old = weights.PROOF.check(replace(evidence, rows=tuple(rows)))
     assert of_sampler.p == 1
     assert of_old.p == 1 if old_of != "neither" else of_old.p < 1e-3
 
@@ -78,10 +78,10 @@ def test_processed_log_probabilities_are_named() -> None:
 
 
 def test_without_recorded_log_probabilities_it_cannot_be_told() -> None:
-    (found,) = weights.tests(toy_tokens.evidence(16, recorded=False))
+    (found,) = weights.PROOF.check(toy_tokens.evidence(16, recorded=False))
     assert not was_tested(found)
     assert "log-probabilities were not recorded" in found.because
-    (none,) = weights.tests(replace(toy_tokens.evidence(16), scored=()))
+    (none,) = weights.PROOF.check(replace(toy_tokens.evidence(16), scored=()))
     assert not was_tested(none)
 
 
@@ -92,7 +92,7 @@ def test_nan_is_left_out() -> None:
 
 
 def of_tokens(evidence: PipelineEvidence) -> Finding:
-    found = next(iter(checkpoints.tests(evidence)))
+    found = next(iter(checkpoints.PROOF.check(evidence)))
     assert was_tested(found)
     return found
 
@@ -130,12 +130,12 @@ def test_weights_that_were_trained_on_the_rows_are_no_alternative_by_tokens() ->
         both = tuple(replace(one, step=step) for one, step in zip(scored, steps, strict=True))
         evidence = PipelineEvidence("toy", rows=rows, scored=both)
         blind = replace(evidence, rows=tuple(replace(row, sampler=None) for row in rows))
-        (untold,) = checkpoints.tests(blind)
+        (untold,) = checkpoints.PROOF.check(blind)
         assert not was_tested(untold)
-        (told,) = checkpoints.tests(evidence)
+        (told,) = checkpoints.PROOF.check(evidence)
         assert told.status == "excluded"
     before = tuple(replace(one, step=step, untrained=step is None) for one, step in zip(scored, (0, None), strict=True))
-    assert was_tested(next(iter(checkpoints.tests(replace(blind, scored=before)))))
+    assert was_tested(next(iter(checkpoints.PROOF.check(replace(blind, scored=before)))))
 
 
 def test_rollouts_of_a_step_before_all_checkpoints_are_no_checkpoint_s() -> None:
@@ -151,15 +151,15 @@ def test_rollouts_of_a_step_before_all_checkpoints_are_no_checkpoint_s() -> None
 
 def test_the_true_checkpoints_hold_and_what_is_too_near_is_not_told() -> None:
     evidence = toy_tokens.evidence(96, writers=(0, 1, 2), checkpoints=3, moved=0.5)
-    every = list(checkpoints.tests(evidence))
+    every = list(checkpoints.PROOF.check(evidence))
     assert len(every) == 2
     assert all(was_tested(one) and one.p > 0.05 for one in every)
     near = toy_tokens.evidence(96, writers=(0, 0, 0), checkpoints=3, moved=0.01)
     blind = tuple(replace(row, sampler=None) for row in near.rows)
-    (tokens,) = checkpoints.tests(replace(near, rows=blind))
+    (tokens,) = checkpoints.PROOF.check(replace(near, rows=blind))
     assert not was_tested(tokens)
     assert "cannot tell the checkpoints apart" in tokens.because
-    (recorded,) = checkpoints.tests(near)
+    (recorded,) = checkpoints.PROOF.check(near)
     assert was_tested(recorded)
     assert recorded.p < 1e-6
     assert recorded.fault != "step numbers differ"

@@ -38,7 +38,7 @@ def letters(steps: int, late: float = 0.2) -> list[Rollout]:
 
 
 def claim(rows: list[Rollout]) -> list[tuple[str, str]]:
-    return [(found.status, found.because) for found in texts.tests(PipelineEvidence("", "", tuple(rows)))]
+    return [(found.status, found.because) for found in texts.PROOF.check(PipelineEvidence("", "", tuple(rows)))]
 
 
 def test_a_habit_that_rose_in_few_groups_leaves_the_claim_open() -> None:

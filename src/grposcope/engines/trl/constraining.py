@@ -94,6 +94,10 @@ class TrainerConstraints:
         self.run = RunConstraints(self.run.dual, _duals(path, state))
         self._before = self.run.state()
 
+    def keeper(self) -> TrainerCallback:
+        """What writes the multipliers into each checkpoint."""
+        return _KeepMultipliers(self)
+
 
 def _duals(path: Path, state: Mapping[str, Any]) -> Mapping[str, Any]:
     dual, count = state.get("dual"), len(state["constraints"])
@@ -114,7 +118,7 @@ def dual(names: str | Sequence[str], rate: float, damping: float) -> Dual:
     return Dual(parse_all([text for text in texts if text.strip()]), rate, damping)
 
 
-class KeepMultipliers(TrainerCallback):
+class _KeepMultipliers(TrainerCallback):
     """Writes the multipliers into each checkpoint."""
 
     def __init__(self, constraints: TrainerConstraints):

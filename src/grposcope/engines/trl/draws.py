@@ -164,8 +164,12 @@ class PromptDraws(Sampler[int]):
         skipped = (np.zeros(self.shape[0], int), 0.0)  # rows that nobody will look at
         self._resumed = [skipped] * state["used"] + waiting if skipping else []
 
+    def keeper(self) -> TrainerCallback:
+        """What writes the history of draws into each checkpoint."""
+        return _KeepDraws(self)
 
-class KeepDraws(TrainerCallback):
+
+class _KeepDraws(TrainerCallback):
     """Writes the history of draws into each checkpoint."""
 
     def __init__(self, draws: PromptDraws):

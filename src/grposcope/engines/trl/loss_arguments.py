@@ -21,7 +21,6 @@ runs through it: those that TRL computes itself by `scale_rewards`, the others h
 from __future__ import annotations
 
 import inspect
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -44,21 +43,12 @@ LOSS_TYPES: dict[Any, str] = {
 """Reduction of ours -> the loss of TRL whose clipped form has it."""
 
 
-@dataclass(frozen=True)
-class LossArguments:
-    """Arguments of GRPOConfig that make TRL's loss the objective's.
-
-    advantage: name of the advantage in `advantages.ALL` that our trainer has to hand to the loss, None where TRL
-    computes it. left_out: parts of the recipe that TRL does not have, a sentence each.
-    """
-
-    arguments: dict[str, Any]
-    advantage: str | None = None
-    left_out: tuple[str, ...] = ()
-
-
-def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int = 1, pieces: int = 1) -> LossArguments:
-    """TRL's arguments for `objective` with completions of at most `limit` tokens.
+def loss_arguments(
+    objective: Objective, limit: int, reuse: int = 1, parts: int = 1, pieces: int = 1
+) -> tuple[dict[str, Any], str | None, tuple[str, ...]]:
+    """Arguments of GRPOConfig that make TRL's loss the objective's, with completions of at most `limit` tokens; the
+    advantage in `advantages.ALL` that our trainer has to hand to the loss, None where TRL computes it; and parts of the
+    recipe that TRL does not have, a sentence each.
 
     reuse: optimiser steps on each batch of rollouts. parts: minibatches that it is split into. pieces: forward passes,
     over all processes, of a step. UserError, naming the part and the remedy, where TRL's loss has no such part.
@@ -83,7 +73,7 @@ def loss_arguments(objective: Objective, limit: int, reuse: int = 1, parts: int 
         )
     if pieces > 1 and objective.entropy:
         left_out.append(f"TRL's entropy bonus is a mean over each of {pieces} forward passes, then over these")
-    return LossArguments(arguments, advantage, tuple(left_out))
+    return arguments, advantage, tuple(left_out)
 
 
 def _loss(objective: Objective, reuse: int) -> Part:

@@ -352,9 +352,9 @@ def _objective(trainer: Any) -> tuple[Objective, list[str]]:
 def _callbacks(trainer: Any) -> list[TrainerCallback]:
     """What follows the run, in the order in which it hears of a step; the record only where the user gave none."""
     callbacks: list[TrainerCallback | None] = [
-        None if trainer._scope_draws is None else draws.KeepDraws(trainer._scope_draws),
+        None if trainer._scope_draws is None else trainer._scope_draws.keeper(),
         trainer._scope_steering,
-        None if trainer._scope_limits is None else constraining.KeepMultipliers(trainer._scope_limits),
+        None if trainer._scope_limits is None else trainer._scope_limits.keeper(),
         trainer._scope_offpolicy if trainer._scope_probes.every else None,
         trainer._scope_groups,
         None if trainer._scope_record in trainer.callback_handler.callbacks else trainer._scope_record,

@@ -31,7 +31,7 @@ POST = "custom_reward_post_process_path"
 BY_TOKENS = ("algo.length_weighted_baseline", "advantage.length_weighted_baseline")
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A function of one's own generates, which may return several samples, and nothing groups rewards by rollout; or
     the baseline weighs rollouts by their tokens."""
     for name in BY_TOKENS if config.dialect.name == "prime-rl" else ():
@@ -68,7 +68,7 @@ FAULT = Fault(
     rollouts=(trajectory_weights.PROOF,),
     settings=SettingsCheck(
         "baseline by rows",
-        settings,
+        _settings,
         ("slime", "prime-rl"),
         "rollouts of many rows that weigh more in the baseline",
         ("note",),

@@ -40,7 +40,7 @@ PENALTY, UNSET = "algo.length_penalty.", 0.1
 """Settings of prime-rl's length penalty, and what its terms of turns and of the text of tools weigh where unset."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A penalty on length takes a part of the reward for turns, and for what tools answered."""
     kind = of_prime_rl(config, f"{PENALTY}type")
     names = [of_prime_rl(config, f"{PENALTY}{name}") for name in ("num_turns_weight", "num_input_tokens_weight")]
@@ -69,5 +69,5 @@ FAULT = Fault(
     effect="what a call would have paid is no longer seen",
     beside="warning",
     log=COLLAPSE,
-    settings=SettingsCheck("collapsed calls", settings, ("prime-rl",), "turns that cost reward", ("note",)),
+    settings=SettingsCheck("collapsed calls", _settings, ("prime-rl",), "turns that cost reward", ("note",)),
 )

@@ -34,7 +34,7 @@ MASK = "mask_truncated_completions"
 REMEDY = f"set {MASK} to false, and judge rollouts by their stop reasons"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Truncated completions are masked while tools or environments may end them."""
     key = key_of_turns(config)
     if key and config.on(MASK):
@@ -57,6 +57,6 @@ FAULT = Fault(
     beside="note",
     log=TEST,
     settings=SettingsCheck(
-        "ends not counted", settings, ("trl",), "rollouts that an environment ends and a mask leaves out", ("warning",)
+        "ends not counted", _settings, ("trl",), "rollouts that an environment ends and a mask leaves out", ("warning",)
     ),
 )

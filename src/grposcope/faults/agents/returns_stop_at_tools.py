@@ -29,7 +29,7 @@ ESTIMATOR = "algorithm.adv_estimator"
 REMEDY = f"set {ESTIMATOR} to grpo, rloo or reinforce_plus_plus_baseline"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts have several turns, and the estimator's return stops at masked tokens."""
     if config.on(VERL_TURNS) and config.get(ESTIMATOR) == "reinforce_plus_plus":
         yield fact(
@@ -49,6 +49,6 @@ FAULT = Fault(
     remedy=REMEDY,
     effect="only the last turn is paid for the outcome",
     settings=SettingsCheck(
-        "returns stop at tools", settings, ("verl",), "an estimator whose return stops at text of tools", ("failing",)
+        "returns stop at tools", _settings, ("verl",), "an estimator whose return stops at text of tools", ("failing",)
     ),
 )

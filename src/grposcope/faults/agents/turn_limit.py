@@ -34,7 +34,7 @@ LEAST = {"trl": (TRL_TURNS, 0), "verl": (f"{MULTI}max_assistant_turns", 1)}
 """Trainer -> its limit on turns, and the value at which no answer of a tool is read."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The limit on turns ends every rollout before it has read an answer of a tool."""
     key, least = LEAST.get(config.dialect.name, ("", 0))
     if not key or (config.dialect.name == "verl" and not config.on(VERL_TURNS)):
@@ -61,6 +61,10 @@ FAULT = Fault(
     beside="warning",
     log=TURN_LIMIT,
     settings=SettingsCheck(
-        "turn limit", settings, ("trl", "verl"), "a limit on turns that ends rollouts at their first call", ("failing",)
+        "turn limit",
+        _settings,
+        ("trl", "verl"),
+        "a limit on turns that ends rollouts at their first call",
+        ("failing",),
     ),
 )

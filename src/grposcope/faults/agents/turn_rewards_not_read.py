@@ -27,7 +27,7 @@ STEPWISE = "generator.step_wise_trajectories"
 REMEDY = f"pay the whole trajectory at its last turn, or set {STEPWISE} to false"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Each turn is a row, and the last one's advantage is that of all."""
     if config.on(STEPWISE):
         yield fact(
@@ -46,6 +46,6 @@ FAULT = Fault(
     remedy=REMEDY,
     effect="only the last turn's reward is learned from",
     settings=SettingsCheck(
-        "turn rewards not read", settings, ("skyrl",), "turn rewards that are not trained on", ("note",)
+        "turn rewards not read", _settings, ("skyrl",), "turn rewards that are not trained on", ("note",)
     ),
 )

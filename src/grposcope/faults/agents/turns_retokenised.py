@@ -34,7 +34,7 @@ MODE = "actor_rollout_ref.rollout.multi_turn.tokenization_sanity_check_mode"
 TEMPLATE = "actor_rollout_ref.rollout.multi_turn.use_inference_chat_template"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Nothing compares the tokens of turns with those that are trained on, or a template may rewrite them."""
     if config.dialect.name == "prime-rl":
         yield from _by_messages(config)
@@ -85,7 +85,7 @@ FAULT = Fault(
     rollouts=(turns.PROOF,),
     settings=SettingsCheck(
         "turns retokenised",
-        settings,
+        _settings,
         ("verl", "prime-rl"),
         "turns that a template may rewrite unnoticed",
         ("warning", "note"),

@@ -38,7 +38,7 @@ MEANS = {
 """Trainer -> the key of the loss's mean, its value for one over the tokens of each rollout, and what to set."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The loss is a mean over each rollout's own tokens, and rollouts have several turns."""
     key = key_of_turns(config)
     mean, value, remedy = MEANS.get(config.dialect.name, ("", "", ""))
@@ -62,6 +62,6 @@ FAULT = Fault(
     beside="warning",
     rollouts=(trajectory_weights.PROOF,),
     settings=SettingsCheck(
-        "weight by turns", settings, ("trl", "verl", "skyrl"), "a loss that divides by each rollout's turns", ("note",)
+        "weight by turns", _settings, ("trl", "verl", "skyrl"), "a loss that divides by each rollout's turns", ("note",)
     ),
 )

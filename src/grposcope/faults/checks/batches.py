@@ -26,7 +26,7 @@ _SOURCES = {
 """Trainer -> where it says what it wants."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sizes of batches, passes, processes and replicas, as the trainer of the settings wants them."""
     if config.dialect.name == "trl":
         yield from batches_of_trl.settings(config, facts)
@@ -193,7 +193,7 @@ _OTHERS = {"nemo-rl": _nemo_rl, "prime-rl": _prime_rl, "skyrl": _skyrl, "slime":
 
 CHECK = SettingsCheck(
     "indivisible batches",
-    settings,
+    _settings,
     ("trl", "verl", "ms-swift", *_OTHERS),
     "batches that do not divide into groups, mini-batches, passes, processes and GPUs; sizes refused together",
     ("failing", "warning", "note"),

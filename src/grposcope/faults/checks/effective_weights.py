@@ -26,7 +26,7 @@ WEIGHTS, AGGREGATION = "reward_weights", "multi_objective_aggregation"
 SOURCE = "arXiv:2601.05242 (GDPO); TRL #4841: https://github.com/huggingface/trl/issues/4841"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of each reward in what is learned: of rollouts of an earlier run; else weight × spread, where the sum
     is normalised."""
     number = count(config)
@@ -149,7 +149,7 @@ def _spreads(facts: Known) -> dict[str, float]:
 
 CHECK = SettingsCheck(
     "muted component",
-    settings,
+    _settings,
     ("trl",),
     "several rewards of which one hardly counts, or never varies",
     ("warning",),

@@ -34,7 +34,7 @@ class _DeadShare(NamedTuple):
     solved: bool = False
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of groups whose rewards will all be equal, at the success rate given or measured."""
     group, key = group_size(config), key_of(config, "group")
     if not group_relative(config) or group is None or group < 2:
@@ -103,7 +103,7 @@ def _high(rewards: np.ndarray) -> bool:
 
 CHECK = SettingsCheck(
     "starved",
-    settings,
+    _settings,
     EVERY,
     "groups whose rewards will all be equal, at the success rate given or measured",
     ("failing", "warning", "note"),

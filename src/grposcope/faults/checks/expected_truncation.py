@@ -28,7 +28,7 @@ _SAID_BY = re.compile(r"data|files|reward|task|env|source|prompt|template", re.I
 MASK = "mask_truncated_completions"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The share of completions that will be cut, from an earlier run with a limit at least as high."""
     key = key_of(config, "max_tokens")
     limit = config.whole(key)
@@ -97,7 +97,7 @@ def _late(column: np.ndarray | None) -> float | None:
 
 CHECK = SettingsCheck(
     "length",
-    settings,
+    _settings,
     EVERY,
     "completions that will be cut, judged by the lengths of an earlier run; a limit without room for a reasoned one",
     ("failing", "warning", "note"),

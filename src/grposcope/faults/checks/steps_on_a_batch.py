@@ -35,7 +35,7 @@ KEYS = {
 """The keys that decide how many steps are taken on a batch."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Steps on a batch beyond N*, or rollouts older than K*, by an earlier run's curvature at this learning rate."""
     steps, rule = interval(config, facts.world), facts.rule
     if steps == 1 and (rule is None or not rule.lag):
@@ -90,7 +90,7 @@ def _check(facts: Known, rate: float, steps: int) -> Stability:
 
 CHECK = SettingsCheck(
     "growing oscillation",
-    settings,
+    _settings,
     EVERY,
     "steps on one batch beyond the stable limit N* of an earlier run, or rollouts older than its K*",
     ("warning", "note"),

@@ -29,7 +29,7 @@ from grposcope.signs.settings.recipe import NORMS_OF_AREAL
 from grposcope.signs.settings.verl import ESTIMATOR, ROLLOUT
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """verl and OpenRLHF train PPO with a critic unless the estimator is named; AReaL's normalisation has a size."""
     group = group_size(config) or 1
     if config.dialect.name == "openrlhf":
@@ -123,7 +123,7 @@ FAULT = Fault(
     remedy=f"set {ESTIMATOR}=grpo",
     settings=SettingsCheck(
         "estimator without groups",
-        settings,
+        _settings,
         ("verl", "openrlhf", "areal"),
         "several rollouts per prompt with the default estimator, which is PPO's; groups of another size",
         ("failing", "warning"),

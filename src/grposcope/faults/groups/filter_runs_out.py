@@ -46,7 +46,7 @@ NEAR = 0.5
 FILTER = "algorithm.filter_groups."
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The column num_gen_batches, of verl's dynamic sampling, above MANY."""
     name = next((name for name in quantities.run.table if name.rpartition("/")[2] == "num_gen_batches"), None)
     drawn = None if name is None else quantities.column(name)
@@ -67,7 +67,7 @@ def check(quantities: Quantities) -> Finding:
     return fact(True, because, evidence, explains=("starved", "saturated"), brief=brief)
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Batches that dynamic sampling will need at the success rate, against those that are allowed."""
     most, group = config.number(FILTER + "max_num_gen_batches"), group_size(config)
     train = config.number("data.train_batch_size")
@@ -104,7 +104,7 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "filter runs out",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="late mean of the batches that dynamic sampling drew for each that it kept",
@@ -112,7 +112,7 @@ FAULT = Fault(
     ),
     settings=SettingsCheck(
         "filter runs out",
-        settings,
+        _settings,
         ("verl",),
         "dynamic sampling that will need more batches than are allowed",
         ("failing", "warning"),

@@ -29,7 +29,7 @@ from grposcope.signs.settings.names import EVERY, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 1 where the rollouts of a prompt are compared."""
     trainer, key = config.dialect.name, key_of(config, "group")
     group = group_size(config)
@@ -52,7 +52,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                    remedy=f"set {key} to 4 or more")  # fmt: skip
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Groups of one rollout, by the setting that is recorded or by the rollouts themselves."""
     run = quantities.run
     if quantities.group_size != 1 and not (len(run.groups) and int(run.groups.sizes.max()) == 1):
@@ -69,10 +69,10 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "group of one",
-        check,
+        _check,
         needs=(),
         statistic="the group size that is recorded, and the rollouts of each group",
         threshold="a fact, no noise involved",
     ),
-    settings=SettingsCheck("group of one", settings, EVERY, "groups of one rollout", ("failing", "warning")),
+    settings=SettingsCheck("group of one", _settings, EVERY, "groups of one rollout", ("failing", "warning")),
 )

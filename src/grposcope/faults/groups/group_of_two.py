@@ -28,7 +28,7 @@ from grposcope.signs.settings.names import EVERY, group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A group size of 2 where the rollouts of a prompt are compared."""
     key = key_of(config, "group")
     group = group_size(config)
@@ -52,5 +52,5 @@ FAULT = Fault(
     name="group of two",
     rank=5.0,
     remedy="draw 4 rollouts of a prompt or more",
-    settings=SettingsCheck("group of two", settings, EVERY, "groups of two rollouts", ("note",)),
+    settings=SettingsCheck("group of two", _settings, EVERY, "groups of two rollouts", ("note",)),
 )

@@ -30,7 +30,7 @@ from grposcope.signs.settings.names import group_size, key_of
 from grposcope.signs.settings.recipe import group_relative
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Division by the group's deviation at G = 3; of G = 2 `group of two` tells. What it does at other sizes."""
     key, group = scaled_by_group(config), group_size(config)
     if not key or group is None or group < SCALE_ALONE or not group_relative(config):
@@ -55,7 +55,7 @@ FAULT = Fault(
     remedy="draw larger groups, or do not divide by the standard deviation",
     settings=SettingsCheck(
         "idle standardizing",
-        settings,
+        _settings,
         ("trl", "verl", "skyrl", "openrlhf", "slime", "ms-swift"),
         "division by the group's deviation at a size at which it changes the scale alone",
         ("note",),

@@ -29,7 +29,7 @@ from grposcope.signs.settings.names import group_size
 BASELINE, SCALED = "grpo.use_leave_one_out_baseline", "grpo.normalize_rewards"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Both switches on; worse where an earlier run has rewards that float32 cannot hold exactly."""
     group = group_size(config)
     if not (config.on(BASELINE) and config.on(SCALED)) or not group:
@@ -56,7 +56,7 @@ FAULT = Fault(
     remedy=f"set {BASELINE} to false, or {SCALED} to false",
     settings=SettingsCheck(
         "leave-one-out deviation",
-        settings,
+        _settings,
         ("nemo-rl",),
         "advantages divided by the standard deviation of the other rollouts",
         ("warning", "note"),

@@ -35,7 +35,7 @@ ROWS = 5
 """Rows with all four, from which on equality is no coincidence."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Whether largest and least advantage equal largest and least reward on every row."""
     run = quantities.run
     missing = [name for pair in PAIRS for name in pair if name not in run.table]
@@ -69,7 +69,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "no baseline",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="largest and least advantage less largest and least reward of each row",

@@ -31,7 +31,7 @@ DEFAULTS = {"normalize_rewards": True, "use_leave_one_out_baseline": True}
 """What the estimator takes where it is given nothing."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Settings at the former place that differ from what the estimator then takes, in a file that inherits nothing."""
     if config.says("defaults") or any(key.startswith("grpo.adv_estimator.") for key in config.given):
         return
@@ -56,7 +56,7 @@ FAULT = Fault(
     remedy="set grpo.adv_estimator.normalize_rewards and grpo.adv_estimator.use_leave_one_out_baseline",
     settings=SettingsCheck(
         "normalisation not read",
-        settings,
+        _settings,
         ("nemo-rl",),
         "settings of the advantages that stand where the estimator does not look",
         ("warning",),

@@ -52,7 +52,7 @@ PAID = 0.05
 FOLLOWS = ("lost gradient", "starved", "saturated", "empty steps", "zero loss", "no learning")
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """All groups dead in ROWS of the rows, and rewards that spread over the batch in ROWS of them."""
     equal = equal_rows(quantities)
     if equal is None:
@@ -167,7 +167,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "prompt decides the reward",
-        check,
+        _check,
         needs=("dead_fraction",),
         where_logged=True,
         statistic="share of rows with all groups dead; spread of the rewards, or of a reward function, over the batch",

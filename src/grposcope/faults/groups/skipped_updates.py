@@ -32,7 +32,7 @@ MANY = 0.4
 """Share of late steps without an update from which it is a fault, as of steps without a gradient."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The late share of steps of which the trainer says that it made no update, at MANY or above."""
     trained = quantities.column("trained")
     if trained is None or len(trained) < SHORT:
@@ -56,7 +56,7 @@ FAULT = Fault(
     effect="these steps cost rollouts and teach nothing",
     log=LogTest(
         "skipped updates",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="late share of the steps of which the trainer says that it made no update",

@@ -37,7 +37,7 @@ RARE = 0.02
 """Share of live groups with a tiny spread up to which they hardly matter."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Groups with hardly any spread in an earlier run, or several rewards of which some may have hardly any."""
     if config.get(AGGREGATION) == "normalize_then_sum" and count(config) > 1 and drawn(config, facts) is None:
         yield fact(
@@ -96,7 +96,7 @@ FAULT = Fault(
     remedy="round the rewards, divide by the standard deviation of the batch, or do not divide",
     settings=SettingsCheck(
         "vanishing deviation",
-        settings,
+        _settings,
         ("trl", "verl", "skyrl", "openrlhf", "slime", "ms-swift"),
         "groups or rewards that hardly vary, divided by their standard deviation",
         ("warning", "note"),

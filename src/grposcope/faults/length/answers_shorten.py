@@ -43,7 +43,7 @@ MANY_CUT = 0.1
 """Share of completions cut at first from which the limit may be what shortens them, if it then falls to half."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Late lengths below SHORT_BY × the early ones, and above the stub that the fault `length` names."""
     length = quantities.require("length", LEAST)
     if length.logs is None:
@@ -88,7 +88,7 @@ FAULT = Fault(
     instead="note",
     log=LogTest(
         "answers shorten",
-        check,
+        _check,
         needs=("length",),
         statistic="mean log length, late − early − log ρ",
         threshold=f"{SHORT_BY:g} × the first length or less",

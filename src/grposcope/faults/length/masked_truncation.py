@@ -37,7 +37,7 @@ _MASKS = {
 """Trainer -> the switch of its mask, and its limit of a completion."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The mask is on."""
     mask, limit = _MASKS[config.dialect.name]
     if config.on(mask):
@@ -60,7 +60,7 @@ FAULT = Fault(
     remedy=REMEDY,
     settings=SettingsCheck(
         "masked truncation",
-        settings,
+        _settings,
         tuple(_MASKS),
         "truncated completions that still count in the baseline",
         ("note",),

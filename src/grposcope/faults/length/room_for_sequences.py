@@ -77,7 +77,7 @@ def _check(quantities: Quantities) -> Finding:
                 explains=("never paid", "no learning"))  # fmt: skip
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The sum of both lengths against the engine's, and verl's micro-batch of tokens."""
     if config.dialect.name == "trl":
         yield from _trl(config)
@@ -160,7 +160,7 @@ FAULT = Fault(
     ),
     settings=SettingsCheck(
         "room for sequences",
-        settings,
+        _settings,
         ("trl", "verl", *_OTHERS),
         "sequences longer than the engine or a micro-batch can hold",
         ("failing", "warning", "note"),

@@ -33,7 +33,7 @@ KEEPS, METRIC = "load_best_model_at_end", "metric_for_best_model"
 REMEDY = f"set {METRIC} to eval_reward and greater_is_better to true, or keep the last checkpoint"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """The best model is loaded at the end, by the loss."""
     metric = config.get(METRIC)
     if config.dialect.name == "ms-swift" and METRIC not in config.opaque and metric is None:
@@ -78,7 +78,7 @@ FAULT = Fault(
     remedy=REMEDY,
     settings=SettingsCheck(
         "best by loss",
-        settings,
+        _settings,
         ("trl", "ms-swift"),
         "a best checkpoint that is chosen by the loss",
         ("warning", "note"),

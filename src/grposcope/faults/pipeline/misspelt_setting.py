@@ -85,7 +85,7 @@ _OTHERS: Mapping[str, Mapping[str, tuple[str, str]]] = {
 """Trainer -> names that it no longer has, since which version, and what to write."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A name that is none, in a call of GRPOConfig or a file for it; names that later versions do not have."""
     yield from _former(config)
     if config.dialect.name == "openrlhf":
@@ -194,7 +194,7 @@ FAULT = Fault(
     remedy="use the trainer's name of the setting",
     settings=SettingsCheck(
         "misspelt setting",
-        settings,
+        _settings,
         EVERY[:-1],
         "names that are not settings but resemble one, or that only older versions have",
         ("failing", "warning", "note"),

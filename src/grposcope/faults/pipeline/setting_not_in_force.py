@@ -44,7 +44,7 @@ LIMIT = "max_completion_length"
 """TRL's limit of completions."""
 
 
-def of_reading(run: Run) -> Iterator[Finding]:
+def _of_reading(run: Run) -> Iterator[Finding]:
     """Settings of the file beside the run that are not those in force; nothing where no file is given."""
     if run.asked is None:
         return
@@ -144,7 +144,7 @@ FAULT = Fault(
     remedy="find where the value is lost",
     beside="warning",
     instead="warning",
-    reading=of_reading,
+    reading=_of_reading,
     settings=SettingsCheck(
         "setting not in force",
         _settings,

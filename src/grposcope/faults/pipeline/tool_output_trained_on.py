@@ -57,7 +57,7 @@ def _of_script(config: Settings) -> Iterator[Finding]:
                brief="the mask of tools may not reach the loss", remedy=remedy)  # fmt: skip
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """What environments answer is not masked, or is trained on by likelihood beside the reward."""
     if config.dialect.name == "trl":
         yield from _of_script(config)
@@ -92,7 +92,7 @@ FAULT = Fault(
     rollouts=(tokens.PROOF,),
     settings=SettingsCheck(
         "tool output trained on",
-        settings,
+        _settings,
         ("prime-rl",),
         "answers of environments that are trained on",
         ("warning", "note"),

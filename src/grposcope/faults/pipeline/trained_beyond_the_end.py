@@ -37,7 +37,7 @@ MASK = (
 )
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The shortest completion of every step is its longest, though steps differ and completions are not cut.
 
     Completions that end by themselves have lengths of their own; where they are one number at every step, and another
@@ -71,7 +71,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "trained beyond the end",
-        check,
+        _check,
         needs=("length_min", "length_max"),
         where_logged=True,
         statistic="shortest and longest completion of every step",

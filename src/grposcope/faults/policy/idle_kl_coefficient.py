@@ -34,7 +34,7 @@ USUAL = 0.001
 """verl's default of both coefficients, which stays in many scripts that want no penalty."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient beside both switches off, or one that the estimator does not use."""
     if config.dialect.name == "slime":
         estimator = config.get("advantage_estimator")
@@ -94,7 +94,7 @@ FAULT = Fault(
     remedy="switch the penalty on, or leave the coefficient out",
     settings=SettingsCheck(
         "idle kl coefficient",
-        settings,
+        _settings,
         ("verl", "roll", "slime", "skyrl"),
         "a KL coefficient whose switch is off, or that the estimator does not use",
         ("warning", "note"),

@@ -79,7 +79,7 @@ FOLLOWS = (
 """Faults that follow where the KL term drives the policy away."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A KL with a penalty in force that grows by feedback, or that goes on growing where the penalty outweighs."""
     kl = quantities.require("kl", LEAST)
     if (subtracted := _subtracted(quantities, kl)) is not None:
@@ -225,7 +225,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "kl against its penalty",
-        check,
+        _check,
         needs=("kl",),
         where_logged=True,
         statistic="loss over KL; log KL along a straight line; coefficient × KL against the range of the rewards",

@@ -72,7 +72,7 @@ HALF, TAIL = (0.0, 0.5), (0.9, 1.0)
 """The parts of the run that are compared."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The last tenth above FAR and STEEP × the first half, or above VERY_FAR, or above AWAY from a start nearby; or
     rows that exploded."""
     kl = quantities.require_computed_kl(SHORT)
@@ -149,7 +149,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "kl blow-up",
-        check,
+        _check,
         needs=("kl",),
         statistic="mean log KL of the last tenth against limits and against the first half",
         threshold=f"> {FAR:g} nats and > {STEEP:g} × the first half, or > {VERY_FAR:g} nats; the error shrinks with n; "

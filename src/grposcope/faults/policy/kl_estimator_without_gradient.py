@@ -34,7 +34,7 @@ BEFORE = "before NeMo-RL #2506 (May 2026), which adds the score of the tokens, "
 """Of which versions of NeMo-RL it is true, whose settings do not have the version."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """k1 in the loss; of other estimators what they pull towards."""
     for term in kl.terms(config):
         because = (BEFORE if config.dialect.name == "nemo-rl" else "") + term.climbs()
@@ -57,7 +57,7 @@ FAULT = Fault(
     rank=3.4,
     remedy="take k3 or k2 in the loss, or put the penalty into the reward",
     settings=SettingsCheck(
-        "kl estimator without gradient", settings,
+        "kl estimator without gradient", _settings,
         ("trl", "ms-swift", "verl", "slime", "skyrl", "openrlhf", "open-instruct", "nemo-rl", "grposcope"),
         "a KL penalty whose estimator has no gradient on average, and what others pull towards", ("warning",),
     ),

@@ -48,7 +48,7 @@ NEAR = 0.02
 """Late nats of KL per token below which the policy is near its start."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A coefficient of STRONG or more, by the rows or the settings, a KL below NEAR, and no gain."""
     kl = quantities.require("kl", LEAST)
     if (changed := changed_multiple(quantities, "kl", STRONG)) is not None:
@@ -94,7 +94,7 @@ def check(quantities: Quantities) -> Finding:
                 explains=("low learning rate", "no learning"))  # fmt: skip
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A coefficient of the KL in the loss of STRONG or more."""
     value, keys = by_our_names(config).get("kl"), (key_of(config, "kl"), LOSS_COEFFICIENT, REWARD_COEFFICIENT)
     key = next((key for key in keys if config.number(key) == value), "")
@@ -130,14 +130,14 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "kl penalty outweighs the reward",
-        check,
+        _check,
         needs=("kl", "loss"),
         where_logged=True,
         statistic="loss over KL, or the coefficient that is set; late KL; what became of the reward",
         threshold=f"coefficient of {STRONG:g} or more, late KL below {NEAR:g} nats and no gain, a fact",
     ),
     settings=SettingsCheck(
-        "kl penalty outweighs the reward", settings, EVERY[:6] + EVERY[7:],
+        "kl penalty outweighs the reward", _settings, EVERY[:6] + EVERY[7:],
         "a KL coefficient that holds the policy at its start", ("warning",),
     ),
 )  # fmt: skip

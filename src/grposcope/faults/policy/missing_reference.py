@@ -27,7 +27,7 @@ from grposcope.faults.known_task import Known
 SYNC = "sync_ref_model"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A reference to be synchronised beside beta = 0, or beside adapters; a KL term without one."""
     if config.dialect.name == "areal":
         yield from _areal(config)
@@ -67,6 +67,6 @@ FAULT = Fault(
     rank=1.5,
     remedy=f"set {SYNC}=False",
     settings=SettingsCheck(
-        "missing reference", settings, ("trl", "areal"), "a reference that does not exist", ("failing", "warning")
+        "missing reference", _settings, ("trl", "areal"), "a reference that does not exist", ("failing", "warning")
     ),
 )

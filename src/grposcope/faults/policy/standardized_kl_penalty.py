@@ -27,7 +27,7 @@ from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD
 from grposcope.signs.settings.verl import ESTIMATOR
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A penalty in the reward beside the estimator grpo."""
     if config.on(IN_REWARD) and config.get(ESTIMATOR) == "grpo":
         yield fact(
@@ -46,6 +46,6 @@ FAULT = Fault(
     rank=5.5,
     remedy="put the penalty into the loss",
     settings=SettingsCheck(
-        "standardized kl penalty", settings, ("verl",), "a KL penalty in the reward that GRPO standardizes", ("note",)
+        "standardized kl penalty", _settings, ("verl",), "a KL penalty in the reward that GRPO standardizes", ("note",)
     ),
 )

@@ -25,7 +25,7 @@ from grposcope.faults.known_task import Known
 from grposcope.signs.settings.kl import IN_LOSS, IN_REWARD, LOSS_COEFFICIENT, REWARD_COEFFICIENT
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Both penalties on, each with a coefficient."""
     loss, reward = config.number(LOSS_COEFFICIENT), config.number(REWARD_COEFFICIENT)
     if config.on(IN_LOSS) and config.on(IN_REWARD) and loss and reward:
@@ -39,6 +39,6 @@ FAULT = Fault(
     rank=5.4,
     remedy="keep the one in the loss, as GRPO does",
     settings=SettingsCheck(
-        "two kl penalties", settings, ("verl",), "a KL penalty in the loss and one in the reward", ("note",)
+        "two kl penalties", _settings, ("verl",), "a KL penalty in the loss and one in the reward", ("note",)
     ),
 )

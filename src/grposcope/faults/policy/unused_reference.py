@@ -26,7 +26,7 @@ from grposcope.faults.known_task import Known
 from grposcope.signs.settings.kl import PENALTIES
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A switch that is on beside a coefficient of 0."""
     for switch, coefficient in _OTHERS.get(config.dialect.name, PENALTIES):
         if config.on(switch) and config.number(coefficient) == 0:
@@ -54,6 +54,6 @@ FAULT = Fault(
     rank=5.3,
     remedy="switch the penalty off",
     settings=SettingsCheck(
-        "unused reference", settings, ("verl", *_OTHERS), "a KL penalty with a coefficient of 0", ("note",)
+        "unused reference", _settings, ("verl", *_OTHERS), "a KL penalty with a coefficient of 0", ("note",)
     ),
 )

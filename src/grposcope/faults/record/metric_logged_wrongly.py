@@ -38,7 +38,7 @@ def sentences(run: Run) -> tuple[str, ...]:
     return tuple(str(defect(name, run.meta.engine)) for name in names)
 
 
-def of_reading(run: Run) -> Iterator[Finding]:
+def _of_reading(run: Run) -> Iterator[Finding]:
     """The metrics that were found to be logged wrongly when the log was read; nothing where there are none."""
     if not (told := sentences(run)) or run.reading is None:
         return
@@ -53,7 +53,7 @@ def of_reading(run: Run) -> Iterator[Finding]:
     )
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """What the earlier run logged wrongly, and so will this one unless the trainer is of another version."""
     run = facts.run
     if run is None or run.reading is None or run.meta.engine != config.dialect.name:
@@ -72,11 +72,11 @@ FAULT = Fault(
     instead="note",
     settings=SettingsCheck(
         "metric logged wrongly",
-        settings,
+        _settings,
         ("trl", "verl"),
         "metrics that the trainer of an earlier run logs wrongly",
         ("note",),
     ),
-    reading=of_reading,
+    reading=_of_reading,
     rollouts=(metrics.PROOF,),
 )

@@ -140,7 +140,7 @@ EXPLAINS = (
 """Faults that follow from weights that are no numbers, where they begin no earlier."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """One value that is not finite is enough: what is known exactly needs no test, and no further row.
 
     Grades. Loss, gradient norm or reward that is not finite in its last row is failing: the update that it went into
@@ -291,7 +291,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "non-finite",
-        check,
+        _check,
         needs=(),
         statistic="infinite values, and NaN where a number is expected",
         threshold="one is enough",

@@ -37,7 +37,7 @@ WHOLE = (0.0, 1.0)
 """The whole run."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Changes of the reward below CANCELLED × the root of the sum of its components' squared changes, where two of
     these go against each other."""
     parts, reward = quantities.components(), quantities.require("reward")
@@ -76,7 +76,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "cancelling components",
-        check,
+        _check,
         needs=("components", "reward"),
         statistic="squared change of the mean reward from step to step − ρ² × the sum of the same over its components",
         threshold=f"below {CANCELLED:g}² ×, and two components correlate below {AGAINST:g}",

@@ -60,7 +60,7 @@ FROM_THE_START = (
 """What to do where the reward never varied."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The reward is one number in the last SHORT rows or more, and in LATE of the run."""
     reward = quantities.require("reward", SHORT)
     n, last = len(reward), float(reward.values[-1])
@@ -173,7 +173,7 @@ FAULT = Fault(
     implies=("dead after a fall", "starved", "saturated", "empty steps", "never paid", "reward decline"),
     log=LogTest(
         "constant reward",
-        check,
+        _check,
         needs=("reward",),
         statistic="rows up to the end with exactly the same mean reward",
         threshold=f"{SHORT} rows and {LATE:g} of the run",

@@ -30,7 +30,7 @@ from grposcope.signs.rollouts.claims import rewards
 ZERO = "generator.zero_reward_on_non_stop"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def _settings(config: Settings, known: Known) -> Iterator[Finding]:
     """Rollouts that were cut or taken back are paid 0."""
     if config.on(ZERO):
         yield fact(
@@ -53,6 +53,6 @@ FAULT = Fault(
     log=ERRORS,
     rollouts=(rewards.PROOF,),
     settings=SettingsCheck(
-        "failures as zeros", settings, ("skyrl",), "failures that the settings pay as zeros", ("note",)
+        "failures as zeros", _settings, ("skyrl",), "failures that the settings pay as zeros", ("note",)
     ),
 )

@@ -30,7 +30,7 @@ REACHED = 0.95
 """A reward whose mean is above this share of its largest value has little left to teach."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Rewards of single functions whose effective share lies, with its interval, below MUTED of what was asked for."""
     if not has("rewards"):
         if len(quantities.components()) < 2 and not quantities.run.groups.components:
@@ -79,7 +79,7 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "muted component",
-        check,
+        _check,
         needs=("groups",),
         statistic="share of the effective weight λσ/σ_S of a component within groups",
         threshold=f"its 95% interval is below {MUTED:g} × the configured share of |λ|",

@@ -94,7 +94,7 @@ LEARNED = 0.2
 """Gain of a part of the reward in [0, 1] that shows that the policy learns, and what it learns."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
     score, that hardly ever is not."""
     return _never_a_number(quantities) or _of_zeros(quantities)
@@ -305,7 +305,7 @@ FAULT = Fault(
     effect="unless it is a penalty, the policy learns nothing from it",
     log=LogTest(
         "never paid",
-        check,
+        _check,
         needs=("components",),
         statistic="components of the reward, right answers and scores of judges that are exactly 0 in every row; "
         "rows in which the reward, or such a score, is exactly 0",

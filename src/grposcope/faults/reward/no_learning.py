@@ -48,7 +48,7 @@ SURE = 0.05
 """Chance of the fault above which it is not said to be there."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """No fifth of the run differs from the beginning by STILL of the reward's range, nor did the reward rise."""
     reward = quantities.require("reward")
     margin = quantities.reward_margin(STILL)
@@ -133,7 +133,7 @@ FAULT = Fault(
     minor=True,
     log=LogTest(
         "no learning",
-        check,
+        _check,
         needs=("reward",),
         statistic="equivalence test: in every fifth of the run |change since the beginning| < δ; p = largest of "
         "the one-sided tests",

@@ -91,7 +91,7 @@ BEYOND = 0.05
 """p-value below which a fall is more than wandering explains, as in the sentence on what was learned."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Whether the reward fell: as a curve, as a line, or within a few rows."""
     reward = quantities.require("reward")
     if (traded := _of_environments(quantities)) is not None:
@@ -297,7 +297,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "reward decline",
-        check,
+        _check,
         needs=("reward",),
         statistic="late − early and late − middle reward of a fitted curve with bends, late − early of a line if no "
         "bends are evident, and a drop between two levels; harmonic mean of the p-values",

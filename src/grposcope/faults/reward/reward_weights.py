@@ -25,7 +25,7 @@ from grposcope.faults.checks.effective_weights import WEIGHTS
 from grposcope.faults.known_task import Known
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """One weight per reward function, and not all of them 0."""
     weights, functions = config.get(WEIGHTS), config.reward_functions
     if not isinstance(weights, list) or (config.dialect.name == "ms-swift" and config.says("reward_model")):
@@ -44,7 +44,7 @@ FAULT = Fault(
     rank=1.4,
     remedy="give one weight per function",
     settings=SettingsCheck(
-        "reward weights", settings, ("trl", "ms-swift"), "weights that differ in number from the rewards, or are all 0",
-        ("failing",),
+        "reward weights", _settings, ("trl", "ms-swift"),
+        "weights that differ in number from the rewards, or are all 0", ("failing",),
     ),
 )  # fmt: skip

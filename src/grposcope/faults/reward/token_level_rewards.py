@@ -31,7 +31,7 @@ TOKEN_LEVEL = re.compile(r"(process|step|turn|token)_?(level_?)?rewards?|\bprm\b
 CHANGE = "use optimal_token_baseline, reinforce_plus_plus, gae or, with grposcope installed, grposcope_steps"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rewards for steps or tokens beside an estimator of outcomes."""
     estimator = config.get(ESTIMATOR)
     keys = [key for key in config.given if TOKEN_LEVEL.search(key) and config.given[key] not in (None, False, 0)]
@@ -52,6 +52,6 @@ FAULT = Fault(
     rank=3.2,
     remedy=CHANGE,
     settings=SettingsCheck(
-        "token-level rewards", settings, ("verl",), "rewards of steps or tokens that the estimator sums", ("warning",)
+        "token-level rewards", _settings, ("verl",), "rewards of steps or tokens that the estimator sums", ("warning",)
     ),
 )

@@ -31,7 +31,7 @@ COUNTS = ("num_masked_seqs_by_logprob_error", "num_valid_samples")
 """Columns of NeMo-RL: sequences masked, and those left."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The share that is masked, from its column or from counts, above MOST."""
     masked = _masked(quantities)
     if masked is None:
@@ -75,7 +75,7 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "correction drops most",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="share of rollouts or tokens that a correction masks, at first and at last",

@@ -194,7 +194,7 @@ def _since_step(series: MetricSeries, direction: int = 0) -> int | None:
     return None if row is None else int(series.steps[row])
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Cut completions that go from few to all within WITHIN rows, up to the end, with a reward that is then one."""
     if (seen := _noise(quantities) or _at_the_first_update(quantities) or _replaced(quantities)) is not None:
         return seen
@@ -232,7 +232,7 @@ FAULT = Fault(
     beside="failing",
     log=LogTest(
         "degenerate output",
-        check,
+        _check,
         needs=("truncated", "reward"),
         statistic="rows from few cut completions to all of them; the reward after them; or the KL, the reward and one "
         "more at other levels from one step on; entropy in every row",

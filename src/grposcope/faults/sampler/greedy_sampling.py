@@ -95,7 +95,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
                    remedy=f"leave {SAMPLE} at True")  # fmt: skip
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A temperature below COLD in the settings of the run, one below COOL beside DEAD of groups, or an entropy below
     SURE in every row."""
     temperature, entropy = quantities.run.setting("temperature"), quantities.get("entropy", LEAST)
@@ -169,7 +169,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "greedy sampling",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="the temperature that the log states, else the largest entropy of all rows",

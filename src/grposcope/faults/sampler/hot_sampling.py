@@ -46,7 +46,7 @@ FOLLOWS = ("starved", "no learning", "empty steps", "entropy explosion", "length
 """Faults that follow where most rollouts fail by unlikely tokens."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A temperature of HOT or more in the settings of the run, and no gain."""
     temperature = quantities.run.setting("temperature")
     if not isinstance(temperature, int | float):
@@ -111,7 +111,7 @@ FAULT = Fault(
     beside="note",
     log=LogTest(
         "hot sampling",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="the temperature that the log states, beside what became of the reward; else reward and entropy of "

@@ -33,7 +33,7 @@ CORRECTIONS = ("use_tis", "use_rollout_logprobs", "keep_old_actor")
 """Settings of slime by which rollouts of older weights are weighed by who drew them."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Asynchronous rollouts that nothing corrects, as the trainer of the settings has them."""
     if config.dialect.name == "slime":
         yield from _slime(config, facts)
@@ -113,7 +113,7 @@ FAULT = Fault(
     rollouts=(checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "stale sampler",
-        settings,
+        _settings,
         ("slime", *_ASYNCHRONOUS),
         "asynchronous rollouts without a correction",
         ("warning", "note"),

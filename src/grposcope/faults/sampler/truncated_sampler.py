@@ -48,7 +48,7 @@ def _keys(config: Settings) -> tuple[str, str]:
     return next(filter(config.says, p), p[0]), next(filter(config.says, k), k[0])
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Rollouts that are drawn from the likeliest tokens alone."""
     p, k = _keys(config)
     least = key_of(config, "min_p")
@@ -90,7 +90,7 @@ FAULT = Fault(
     rollouts=(sampling.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "truncated sampler",
-        settings,
+        _settings,
         EVERY[:-1],
         "rollouts drawn with top-k, top-p or min-p",
         ("warning", "note"),

@@ -46,7 +46,7 @@ LOAD_FORMAT, LAYERED = ROLLOUT + "load_format", ROLLOUT + "layered_summon"
 TRANSFER = ROLLOUT + "checkpoint_engine.backend"
 
 
-def settings(config: Settings, known: Known) -> Iterator[Finding]:
+def _settings(config: Settings, known: Known) -> Iterator[Finding]:
     """Adapters of verl with FSDP, which are sent without the base model, and by one of its ways of transfer only.
 
     With the default `load_format`, dummy, the sampler begins with random weights, and verl sends the base model before
@@ -100,7 +100,7 @@ FAULT = Fault(
     rollouts=(weights_at_the_sampler.PROOF, checkpoints.PROOF, weights.PROOF),
     settings=SettingsCheck(
         "weights never arrived",
-        settings,
+        _settings,
         ("verl",),
         "adapters or a base model that verl does not send to the sampler",
         ("failing", "warning", "note"),

@@ -45,7 +45,7 @@ BY_WINDOW = ("dapo", "cispo", "fipo")
 PASSES, ROLLED = "gradient_accumulation_steps", "steps_per_generation"
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A loss divided by the tokens of a batch of rollouts, and steps of another number of passes."""
     if config.dialect.name == "ms-swift":
         yield from _divided_twice(config)
@@ -93,7 +93,7 @@ FAULT = Fault(
     rollouts=(gradient.PROOF,),
     settings=SettingsCheck(
         "accumulation not scaled",
-        settings,
+        _settings,
         ("trl", "ms-swift"),
         "a loss divided by the tokens of another number of passes than a step has, or by their number once more",
         ("note",),

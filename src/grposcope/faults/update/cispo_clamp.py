@@ -27,7 +27,7 @@ from grposcope.core.settings import Settings
 from grposcope.faults.known_task import Known
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A limit below 1 on the ratio itself."""
     if config.get("loss_type") != "cispo":
         return
@@ -52,5 +52,5 @@ FAULT = Fault(
     name="cispo clamp",
     rank=3.3,
     remedy="set epsilon_high to 5, as ScaleRL does",
-    settings=SettingsCheck("cispo clamp", settings, ("trl", "ms-swift"), "a clamp of the ratio below 1", ("warning",)),
+    settings=SettingsCheck("cispo clamp", _settings, ("trl", "ms-swift"), "a clamp of the ratio below 1", ("warning",)),
 )

@@ -27,7 +27,7 @@ RATIO = ACTOR + "clip_ratio"
 SIDES = (ACTOR + "clip_ratio_low", ACTOR + "clip_ratio_high")
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A clip_ratio beside two sides that differ from it."""
     if config.dialect.name == "roll":
         unread = [key for key in ("pg_clip_low", "pg_clip_high") if config.says(key)]
@@ -58,6 +58,6 @@ FAULT = Fault(
     rank=3.4,
     remedy="set clip_ratio_low and clip_ratio_high",
     settings=SettingsCheck(
-        "clip range not read", settings, ("verl", "roll"), "a clip range that other settings override", ("warning",)
+        "clip range not read", _settings, ("verl", "roll"), "a clip range that other settings override", ("warning",)
     ),
 )

@@ -85,7 +85,7 @@ HELD = 0.3
 """Share of tokens held by the clip that is too much."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The late share of tokens held by the clip, both sides, above HELD."""
     both = quantities.get("clip_fraction", SHORT)
     low, high = quantities.run.table.get("clip_low"), quantities.run.table.get("clip_high")
@@ -176,7 +176,7 @@ FAULT = Fault(
     effect="clipped tokens teach nothing",
     log=LogTest(
         "clip saturation",
-        check,
+        _check,
         needs=("clip_fraction",),
         statistic="late clip fraction − limit; gradient norm of rows with clipped tokens over that of rows without",
         threshold=f"> {HELD:g} of tokens; > {OUTSIDE:g} where the settings have {MANY} updates on a batch or more, or "

@@ -47,7 +47,7 @@ FEW = 0.25
 """Share of the weights with a gradient, below which a step changes few: in float32 one changes nearly all."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """Weights in bfloat16 beside a learning rate that moves only small ones; steps of Adam are about the rate."""
     key = _half_precision(config)
     rate = config.number(key_of(config, "lr"))
@@ -62,7 +62,7 @@ def settings(config: Settings, facts: Known) -> Iterator[Finding]:
                    remedy="keep float32 weights, and compute in bfloat16")  # fmt: skip
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """The late share of the weights with a gradient that a step changes, of steps that change any."""
     moved = quantities.column("weights_moved")
     if moved is None or len(moved) < SHORT:
@@ -103,7 +103,7 @@ FAULT = Fault(
     effect="most of each step is lost",
     log=LogTest(
         "coarse weights",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="late share of the weights with a gradient that a step changes, of steps that change any",
@@ -111,7 +111,7 @@ FAULT = Fault(
     ),
     settings=SettingsCheck(
         "coarse weights",
-        settings,
+        _settings,
         ("trl", "verl", "prime-rl"),
         "bfloat16 weights, in which most steps are rounded away",
         ("warning", "note"),

@@ -26,7 +26,7 @@ from grposcope.faults.reward.token_level_rewards import CHANGE
 from grposcope.signs.settings.verl import ESTIMATOR, OUTCOME_ONLY
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A gamma or lam other than 1 beside an estimator of outcomes."""
     estimator = config.get(ESTIMATOR)
     keys = ("algorithm.gamma", "algorithm.lam")
@@ -41,6 +41,6 @@ FAULT = Fault(
     rank=5.1,
     remedy="leave it out",
     settings=SettingsCheck(
-        "idle discount", settings, ("verl",), "a discount beside an estimator that ignores it", ("note",)
+        "idle discount", _settings, ("verl",), "a discount beside an estimator that ignores it", ("note",)
     ),
 )

@@ -33,7 +33,7 @@ from grposcope.faults.known_task import Known
 from grposcope.maths.timeseries.change import LATE
 from grposcope.signs import run_outcome
 from grposcope.signs.dead_groups import DEAD
-from grposcope.signs.ladder.of_update import adapters
+from grposcope.signs.ladder import adapters
 from grposcope.signs.quantities import LEAST, Quantities
 from grposcope.signs.settings.names import EVERY, key_of
 from grposcope.signs.settings.recipe import has_adapters
@@ -46,7 +46,7 @@ the whole run spends there: a cosine spends 0.06, a straight line 0.01."""
 REMEDY = "raise the learning rate: 1e-6 is usual for all weights, 1e-5 for adapters; shorten the warm-up"
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A KL next to 0 after MANY_STEPS steps that had a gradient, beside a reward that did not rise; at a usual learning
     rate the rate need not be the cause."""
     if (spent := _spent(quantities)) is not None:
@@ -155,7 +155,7 @@ FAULT = Fault(
     instead="warning",
     log=LogTest(
         "low learning rate",
-        check,
+        _check,
         needs=("kl", "grad_norm"),
         statistic="late KL to the start, beside the gradient, dead groups and what became of the reward",
         threshold=f"< {UNMOVED:g} nats after {MANY_STEPS} steps with a gradient, with no rise of the reward",

@@ -32,7 +32,7 @@ FOLLOWS = (
 """Faults that follow where every step undoes what would be learned."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A reward that falls from the first steps on, near the start of the policy."""
     reward = quantities.require("reward", LEAST)
     drop = fall(quantities)
@@ -66,7 +66,7 @@ FAULT = Fault(
     beside="failing",
     log=LogTest(
         "reversed sign",
-        check,
+        _check,
         needs=("reward", "kl"),
         where_logged=True,
         statistic="reward of the first and last rows; KL, entropy, cut completions and mismatch where it has fallen",

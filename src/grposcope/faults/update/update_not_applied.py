@@ -62,7 +62,7 @@ def _equal(quantities: Quantities) -> bool:
     )
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Weights that steps leave as they were, where they are compared; else what the KL says of them."""
     moved = quantities.column("weights_moved")
     if moved is None or len(moved) < SHORT:
@@ -148,7 +148,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "update not applied",
-        check,
+        _check,
         needs=("kl", "grad_norm"),
         where_logged=True,
         statistic="share of the weights that a step changes; else the KL to the start beside the gradient norm, the "

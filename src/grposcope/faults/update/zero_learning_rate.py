@@ -48,7 +48,7 @@ def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
                    remedy=f"set {key}")  # fmt: skip
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A learning rate of exactly 0 on all rows."""
     rate = quantities.column("lr")
     if rate is None:
@@ -92,7 +92,7 @@ FAULT = Fault(
     beside="warning",
     log=LogTest(
         "zero learning rate",
-        check,
+        _check,
         needs=(),
         where_logged=True,
         statistic="the learning rate of every row",

@@ -38,7 +38,7 @@ NO_GRADIENT = 0.9
 """Share of late gradients that are exactly 0 above which there is no signal."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """A loss near 0 together with late gradients that are exactly 0."""
     loss, norm = quantities.require("loss", SHORT), quantities.get("grad_norm", SHORT)
     middle = float(np.median(np.abs(loss.values)))
@@ -72,7 +72,7 @@ FAULT = Fault(
     minor=True,
     log=LogTest(
         "zero loss",
-        check,
+        _check,
         needs=("loss", "grad_norm"),
         statistic="late share of gradients that are exactly 0, where the loss is near 0",
         threshold=f"> {NO_GRADIENT:g}",

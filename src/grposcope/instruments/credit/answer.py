@@ -186,7 +186,7 @@ MEANING = (
 """How to read the table."""
 
 
-def subject(record: CreditRecord) -> str:
+def _subject(record: CreditRecord) -> str:
     """Sentence part that names the model, the task and the batch."""
     model, task = (visible(name or "?", 80) for name in (record.model, record.task))
     after = "" if record.step is None else f" after step {record.step:,}"
@@ -196,7 +196,7 @@ def subject(record: CreditRecord) -> str:
 def about(record: CreditRecord) -> str:
     """Sentence on what was drawn, and what it cost."""
     text = (
-        f"{subject(record)}, mean reward {number(record.solved)}, {number(record.tokens)} tokens per prompt; the "
+        f"{_subject(record)}, mean reward {number(record.solved)}, {number(record.tokens)} tokens per prompt; the "
         f"true gradient is measured on {record.reference} further rollouts of each prompt"
     )
     if record.continuations:

@@ -22,7 +22,7 @@ from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
 from grposcope.signs import group_signal, heldout, levels
-from grposcope.signs.ladder import climb
+from grposcope.signs import ladder
 
 LIMIT = 600
 """Characters of a sentence or a cell."""
@@ -47,7 +47,7 @@ BEHIND = "Numbers behind each flag"
 
 def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
     """The diagnosis, and whether the run learned: the reward, held-out scores, and the parts of the reward."""
-    sections = (diagnosed(runs), learned(runs), components(runs))
+    sections = (diagnosed(runs), learned(runs), _components(runs))
     return [section for section in sections if section is not None]
 
 
@@ -70,7 +70,7 @@ def diagnosed(runs: Sequence[Run]) -> Answer | None:
 def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answer:
     """The diagnosis of a run from its findings, in the order in which `diagnose` returns them. level: of `diagnose`."""
     judged = verdict(run, findings)
-    result, parts = of_verdict(judged), of_parts(run, level)
+    result, parts = of_verdict(judged), _of_parts(run, level)
     return replace(
         result,
         text=[
@@ -84,7 +84,7 @@ def of_run(run: Run, findings: Sequence[Finding], level: float = LEVEL) -> Answe
     )
 
 
-def of_parts(run: Run, level: float = LEVEL) -> dict[str, Verdict]:
+def _of_parts(run: Run, level: float = LEVEL) -> dict[str, Verdict]:
     """The verdict on each environment or agent that the log has apart; the level holds for all of them together."""
     runs = list(run.scopes.values())
     return {
@@ -122,7 +122,7 @@ def _ladder(judged: Verdict) -> list[Table]:
     ]
     header = ("question", "answer", "what was seen", "what to do")
     text = "What has to hold before a policy can learn: the first that fails explains those behind it."
-    return [Table(f"{capitalised(climb.CHECKS)}, in order", header, rows, text)] if rows else []
+    return [Table(f"{capitalised(ladder.CHECKS)}, in order", header, rows, text)] if rows else []
 
 
 def _how_to_log(run: Run, findings: Sequence[Finding]) -> list[Table]:
@@ -280,7 +280,7 @@ def _evaluations(runs: Sequence[Run]) -> tuple[Table, ...]:
     return (Table("All held-out evaluations", header, shown, f"As recorded.{more}", folded=True),)
 
 
-def components(runs: Sequence[Run]) -> Answer | None:
+def _components(runs: Sequence[Run]) -> Answer | None:
     """Curves of the parts of the reward, means before spreads; the spreads, and all but the first parts, folded."""
     recorded = dict.fromkeys(name for run in runs for name in run.table)
     means, spreads = ([name for name in recorded if name.startswith(prefix)] for prefix in COMPONENT)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import altair as alt
@@ -17,7 +19,8 @@ from grposcope.faults import catalogue
 from grposcope.instruments.diagnosis import learning
 from grposcope.maths.intervals import interval, shown_interval
 from grposcope.render import charts as base
-from grposcope.render.curves import curve, marked, onset_rule, since
+from grposcope.render.charts import colours, palette
+from grposcope.render.curves import curve, onset_rule, since
 from grposcope.render.thinning import extremes, joined, rounded
 from grposcope.signs import heldout
 
@@ -41,8 +44,19 @@ def of_findings(run: Run, findings: Sequence[Finding]) -> list[Figure]:
         if finding.status == "present" and not (finding.fault in OF_SCORES and learning.score(run)):
             for name in evident(finding, run.table):
                 onsets.setdefault(name, {})[finding.fault] = finding.onset
-    drawn = [marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
+    drawn = [_marked(run, name, modes) for name, modes in list(onsets.items())[:DRAWN]]
     return [figure for figure in drawn if figure is not None]
+
+
+def _marked(run: Run, name: str, modes: Mapping[str, int | None]) -> Figure | None:
+    """The curve of a metric with a dashed line at the onset of each failure mode; None without finite values."""
+    onsets = {mode: step for mode, step in modes.items() if step is not None}
+    figure = curve(name, [run], onsets=onsets)
+    if figure is None:
+        return None
+    caption = f"Dashed: {since(onsets)}. {figure.caption}" if onsets else figure.caption
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    return replace(figure, name=f"diagnosis-{plain}", caption=caption)
 
 
 def of_scores(run: Run, findings: Sequence[Finding]) -> dict[str, int]:
@@ -78,10 +92,10 @@ def accuracies(runs: Sequence[Run], onsets: Mapping[str, int] | None = None) -> 
     others = heldout.of_run(runs[0]) if len(runs) == 1 else []
     others = [name for name in others if not name.startswith("pass@")][: SCORES + 1]
     names = list(dict.fromkeys([*first, *others]))
-    return [accuracy(runs, name, index, None if index else onsets) for index, name in enumerate(names)]
+    return [_accuracy(runs, name, index, None if index else onsets) for index, name in enumerate(names)]
 
 
-def accuracy(
+def _accuracy(
     runs: Sequence[Run], metric: str, index: int = 0, onsets: Mapping[str, int] | None = None
 ) -> Figure | None:
     """A held-out score with error bars, a colour per run; None without evaluations.
@@ -106,7 +120,7 @@ def accuracy(
     ]
 
     shades = {labels(runs)[0]: base.metric_colour("heldout")}
-    colours = base.run_colours(runs) if len(runs) > 1 else base.colours("run", shades)
+    colours = _run_colours(runs) if len(runs) > 1 else base.colours("run", shades)
     points = base.dataset("points").encode(base.steps(), axis("value"), colours)
     layers: list[alt.Chart] = [
         points.mark_rule(strokeWidth=1.5, opacity=0.55).encode(axis("low"), alt.Y2("high")),
@@ -161,6 +175,11 @@ def pass_at_k(runs: Sequence[Run]) -> Figure | None:
         "at the largest k does not, the policy became more reliable but solves no new problems."
     )
     return base.figure("pass_at_k", "Held-out pass@k", layers, {"points": data}, caption=text)
+
+
+def _run_colours(runs: Sequence[Run]) -> alt.Color:
+    """Colour encoding of runs."""
+    return colours("run", palette(labels(runs)))
 
 
 def _points(run: Run, name: str) -> dict[str, list[Any]]:

@@ -40,24 +40,24 @@ def of_finding(word: str, outcome: Outcome, finding: Finding, steps: int) -> str
     became = levels(outcome, steps, dated.step if dated is not None else None)
     doubt = "" if outcome.fate != "cannot tell" else ", no gain shown" if outcome.no_gain else ""
     if not became:
-        return fitted(f"{word}: {finding.brief or finding.fault}")
+        return _fitted(f"{word}: {finding.brief or finding.fault}")
     if finding.fault == "no learning":
-        return fitted(f"{word}: {became}, no gain")
+        return _fitted(f"{word}: {became}, no gain")
     if finding.fault in OF_REWARD and outcome.direction == "down":
-        return fitted(f"{word}: {became}")
+        return _fitted(f"{word}: {became}")
     cause = finding.brief or finding.fault
     of_answers = outcome.by_answers and heldout.name(outcome.name) in cause.partition(" ")[0].split("/")
     if finding.fault == "reward hacking" and (outcome.heldout or of_answers):
-        return fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
+        return _fitted(f"{word}: {became} while the reward rose", f"{word}: {became}")
     since = f" {finding.since}" if finding.since is not None and finding.fault in CROSSINGS else ""
     since = "" if since.strip() in cause else since
     if finding.confidence == 1 and not since and outcome.direction != "down":
         bare = _without_time(became)
         said = (f"{cause}; {became}{doubt}", f"{cause}; {became}", f"{cause}; {bare}", cause)
-        return fitted(*(f"{word}: {text}" for text in said))
+        return _fitted(*(f"{word}: {text}" for text in said))
     bare = _without_time(became)
     said = (f"{became}; {cause}{since}", f"{became}; {cause}", f"{bare}; {cause}", f"{became}; {finding.fault}")
-    return fitted(*(f"{word}: {text}" for text in said))
+    return _fitted(*(f"{word}: {text}" for text in said))
 
 
 def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent: Sequence[str], cause: str = "") -> str:
@@ -67,7 +67,7 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
     """
     became = levels(outcome, steps)
     if not became:
-        return fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
+        return _fitted(f"{word}: {outcome.missing or 'the log has no metric to judge the run by'}")
     tails = words.tails(outcome.state, logged) if not outcome.missing else (", too short to judge",)
     if outcome.state == "undecided" and outcome.doubt == "lost":
         tails = (", may have lost its gain", "")
@@ -80,7 +80,7 @@ def of_outcome(word: Word, outcome: Outcome, steps: int, logged: Logged, absent:
     }
     for fault, text in put.items():
         tails = tuple(tail.replace(fault, text) for tail in tails)
-    return fitted(*(f"{word}: {became}{tail}" for tail in tails), f"{word}: {became}")
+    return _fitted(*(f"{word}: {became}{tail}" for tail in tails), f"{word}: {became}")
 
 
 def _stayed(outcome: Outcome) -> str:
@@ -142,7 +142,7 @@ def short(metric: str) -> str:
     return f"…/{parts}" if slash and parts else "…" + end
 
 
-def fitted(*variants: str) -> str:
+def _fitted(*variants: str) -> str:
     """The first of these lines, which say ever less, that has at most MOST characters; the last is cut."""
     line = next((variant for variant in variants if len(visible(variant)) <= MOST), variants[-1])
     line = visible(line, 400)

@@ -35,13 +35,13 @@ def text(run: Run, judged: Verdict, findings: Sequence[Finding], answer_: Answer
     about, *notes = answer.about(run)
     near = [plain(f"{capitalised(remark)}.") for remark in judged.remarks if remark.startswith((NEAR, PAST, MAYBE))]
     others = [[visible(line, answer.LIMIT)] for line in (*answer_.text, *notes) if plain(line) not in (*said, *near)]
-    tail = [*answer.missing(findings), counted(findings), about]
-    shown = evidence(findings, judged, run.keys)
+    tail = [*answer.missing(findings), _counted(findings), about]
+    shown = _evidence(findings, judged, run.keys)
     middle = [shown[:1], [[visible(line, answer.LIMIT)] for line in near], shown[1:], others]
     return terminal.screen([line for line in head if line], middle, tail, more, width, MOST)
 
 
-def evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, str]) -> list[list[str]]:
+def _evidence(findings: Sequence[Finding], judged: Verdict, keys: Mapping[str, str]) -> list[list[str]]:
     """What is flagged, a block each: the mode, its onset and reason, those that are the same fact, what was measured.
 
     The reason that the verdict has given is not said again. keys: column -> the log's own key, which is what is named.
@@ -77,7 +77,7 @@ def _measured(sign: Sign, keys: Mapping[str, str]) -> str:
     return plain(f"{what}:\u00a0{number(sign.value)}{error}" + (f" ({sign.limit})" if sign.limit else ""))
 
 
-def counted(findings: Sequence[Finding]) -> str:
+def _counted(findings: Sequence[Finding]) -> str:
     """How many rules found nothing, and how many could not tell."""
     findings = [finding for finding in findings if not undecided(finding)]
     of = {

@@ -12,9 +12,8 @@ from grposcope.core.run import Run, once
 from grposcope.faults import judge_claims, judge_settings, judge_texts
 from grposcope.faults.judge import diagnose, facts
 from grposcope.instruments.diagnosis import first_line, learning
-from grposcope.signs import heldout, run_outcome, single_rows, unmeasured, words
-from grposcope.signs.ladder import climb
-from grposcope.signs.ladder.rung import Rung
+from grposcope.signs import heldout, ladder, run_outcome, single_rows, unmeasured, words
+from grposcope.signs.ladder import Rung
 from grposcope.signs.outcome import Outcome
 from grposcope.signs.quantities import Quantities
 from grposcope.signs.thresholds import ENOUGH
@@ -117,19 +116,19 @@ def verdict(run: Run, findings: Sequence[Finding]) -> Verdict:
     odd = unmeasured.clause(Quantities(run))
     clauses = (*also, odd, dead, learning.parts(run), single, settings)
     beside = tuple(clause for clause in clauses if clause)
-    ladder = climb.of_run(run, findings)
+    rungs = ladder.of_run(run, findings)
     worst: Worst = "none" if not bad else "failing" if any(finding.grade == "failing" for finding in bad) else "warning"
     word = words.word(outcome.state, worst)
     if bad:
         first = bad[0]
         line = first_line.of_finding(word, outcome, first, steps)
-        failing = climb.first_failing(ladder)
-        told = worst == "failing" or not ladder or (failing is not None and failing.because == first.because)
+        failing = ladder.first_failing(rungs)
+        told = worst == "failing" or not rungs or (failing is not None and failing.because == first.because)
         return Verdict(
             word, line, first.fault, first.because, first.remedy, len(facts(bad)) - 1, said, notes, near=near,
-            beside=beside if told else (*beside, climb.clause(ladder)), ladder=ladder,
+            beside=beside if told else (*beside, ladder.clause(rungs)), ladder=rungs,
         )  # fmt: skip
-    judged = Verdict(word, "", outcome=said, notes=notes, near=near, beside=beside, ladder=ladder)
+    judged = Verdict(word, "", outcome=said, notes=notes, near=near, beside=beside, ladder=rungs)
     return _of_nothing_bad(run, outcome, findings, judged)
 
 
@@ -137,15 +136,15 @@ def _of_nothing_bad(run: Run, outcome: Outcome, findings: Sequence[Finding], jud
     """The verdict where nothing is failing or a warning: of a flat run the first rung that fails is the cause."""
     flagged = any(finding.status == "present" for finding in findings)
     untold = () if flagged else tuple(finding.fault for finding in findings if finding.status == "cannot tell")
-    rung = climb.first_failing(judged.ladder) if outcome.known else None
+    rung = ladder.first_failing(judged.ladder) if outcome.known else None
     cause = "" if rung is None else rung.brief
     steps = run_outcome.steps(run)
     line = first_line.of_outcome(judged.word, outcome, steps, *_what_is_logged(run, outcome), cause)
     judged = replace(judged, line=line, untold=untold)
     if rung is not None:
-        return replace(judged, because=rung.because, remedy=climb.first_to_see(judged.ladder, rung))
+        return replace(judged, because=rung.because, remedy=ladder.first_to_see(judged.ladder, rung))
     remedy = (UNPAID if outcome.proxy else BACK) if judged.word in ("failing", "warning") else ""
-    told = climb.clause(judged.ladder) if outcome.known else ""
+    told = ladder.clause(judged.ladder) if outcome.known else ""
     if not remedy and told:  # of a flat run no rung fails: what the log does not answer is the next thing to see
         unanswered = next((rung for rung in judged.ladder if rung.answer == "cannot tell" and rung.do), None)
         remedy = "" if unanswered is None else f"{unanswered.do} (the log does not answer: {unanswered.question})"

@@ -33,7 +33,7 @@ LONGEST = 60
 
 
 @dataclass(frozen=True)
-class Curve:
+class _Curve:
     """A curve: its name, its points as columns of one length, and the ends of its axis.
 
     low, high: ends of the 95 % intervals; empty without any. key: the metric, for its colour. levels: step, value and
@@ -85,12 +85,12 @@ def _levels(told: levels.Levels) -> list[tuple[int, float, str]]:
     return [(step, value, text) for text, (step, value) in shown.items() if math.isfinite(value)]
 
 
-def _reward(run: Run) -> Curve | None:
+def _reward(run: Run) -> _Curve | None:
     name = variant("reward", run.table)
     return None if name is None else _column(run, name)
 
 
-def _heldout(run: Run) -> Curve | None:
+def _heldout(run: Run) -> _Curve | None:
     """The held-out score that is looked at, where it was evaluated twice or more."""
     scored = learning.evaluations(run)
     if len(scored) < 2:
@@ -98,7 +98,7 @@ def _heldout(run: Run) -> Curve | None:
     shown = thinning.extremes(np.array([score.value for _, score in scored]), KEPT // 2)
     chosen = [scored[int(i)] for i in shown]
     ends = [interval(score) for _, score in chosen]
-    return Curve(
+    return _Curve(
         visible(f"held-out {heldout.name(learning.score(run))}", LONGEST),
         [step for step, _ in chosen],
         rounded(score.value for _, score in chosen),
@@ -109,7 +109,7 @@ def _heldout(run: Run) -> Curve | None:
     )
 
 
-def _cause(run: Run, finding: Finding | None) -> Curve | None:
+def _cause(run: Run, finding: Finding | None) -> _Curve | None:
     """The curve that a finding was measured on, where it is neither the reward nor a held-out score."""
     if finding is None:
         return None
@@ -119,7 +119,7 @@ def _cause(run: Run, finding: Finding | None) -> Curve | None:
     return next((chart for chart in drawn if chart is not None), None)
 
 
-def _column(run: Run, name: str) -> Curve | None:
+def _column(run: Run, name: str) -> _Curve | None:
     """A metric of the steps, in means over windows where the run is long; None without two finite values."""
     values = run.table[name]
     if np.isfinite(values).sum() < 2:
@@ -128,7 +128,7 @@ def _column(run: Run, name: str) -> Curve | None:
     finite = values[np.isfinite(values)]
     share = metric(name).unit == "share" or (name == "reward" and bool(((finite >= 0) & (finite <= 1)).all()))
     title = metric(name).title
-    return Curve(
+    return _Curve(
         visible(title[:1].lower() + title[1:] if title[1:2].islower() else title, LONGEST),
         means["step"],
         means["mean"],
@@ -137,7 +137,7 @@ def _column(run: Run, name: str) -> Curve | None:
     )
 
 
-def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
+def _figure(curves: Sequence[_Curve], onset: int | None, mode: str) -> Figure:
     """Both curves over the steps, on one axis where both are shares, else on one each; the onset as a dashed line."""
     together = all(curve.share for curve in curves)
     shades = {curve.name: base.metric_colour(curve.key) for curve in curves}
@@ -172,7 +172,7 @@ def _figure(curves: Sequence[Curve], onset: int | None, mode: str) -> Figure:
     return drawn if together else base.independent(drawn, "y")
 
 
-def _level_marks(curve: Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:
+def _level_marks(curve: _Curve, axis: alt.Axis | None, colours: alt.Color, end: float) -> list[alt.Chart]:
     """A bar and the number at each level that the headline tells; those at the end stand left of it."""
     up = alt.Y("value:Q", axis=axis, scale=alt.Scale(domain=list(curve.ends), nice=False, zero=False))
     level = base.dataset("levels").encode(base.steps(), up, colours)
@@ -185,7 +185,7 @@ def _level_marks(curve: Curve, axis: alt.Axis | None, colours: alt.Color, end: f
     ]
 
 
-def _layers(key: str, curve: Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
+def _layers(key: str, curve: _Curve, axis: alt.Axis, together: bool, colours: alt.Color) -> list[alt.Chart]:
     """Line of a curve, its points, and its intervals; only the first has the axis, unless all layers share one."""
     hidden = axis if together else None
 
@@ -211,7 +211,7 @@ def _layers(key: str, curve: Curve, axis: alt.Axis, together: bool, colours: alt
     return layers
 
 
-def _caption(curves: Sequence[Curve], onset: int | None, mode: str, together: bool) -> str:
+def _caption(curves: Sequence[_Curve], onset: int | None, mode: str, together: bool) -> str:
     """What the line at the onset is, which axis is whose, and what the bars are."""
     said = [] if onset is None else [f"Dashed: {mode}, since step {onset:,}."]
     if len(curves) > 1 and not together:

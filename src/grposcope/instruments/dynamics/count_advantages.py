@@ -23,7 +23,7 @@ from grposcope.core.errors import UserError
 Array = NDArray[np.float64]
 
 
-def none(values: Array, counts: Array, group: int) -> Array:
+def _none(values: Array, counts: Array, group: int) -> Array:
     """A = v."""
     return np.broadcast_to(values, np.broadcast_shapes(values.shape, counts.shape))
 
@@ -79,7 +79,7 @@ class _Formula:
 
 
 FORMULAS: dict[str, _Formula] = {
-    "none": _Formula(none, sums_to_zero=False),
+    "none": _Formula(_none, sums_to_zero=False),
     "centered": _Formula(_centered),
     "leave_one_out": _Formula(_leave_one_out),
     "standardized": _Formula(_standardized),

@@ -61,40 +61,29 @@ NEAR = 0.5
 """Share of the largest stable interval up to which an interval is called stable without a warning."""
 
 
-@dataclass(frozen=True)
-class _EffectiveStep:
-    """Effective step η of an optimizer: a function of (lr, momentum, √v̂), and whether it depends on √v̂.
-
-    √v̂ is the root mean square of the gradient over all weights, as the optimizer sees it (after clipping).
-    """
-
-    step: Callable[[float, float, float], float]
-    needs_rms_gradient: bool
-
-
-ADAM = _EffectiveStep(_adam_step, needs_rms_gradient=True)
-
-OPTIMIZERS: dict[str, _EffectiveStep] = {
-    "sgd": _EffectiveStep(lambda lr, momentum, rms_gradient: lr, needs_rms_gradient=False),
-    "adam": ADAM,
-    "adamw": ADAM,
+OPTIMIZERS: dict[str, tuple[Callable[[float, float, float], float], bool]] = {
+    "sgd": (lambda lr, momentum, rms_gradient: lr, False),
+    "adam": (_adam_step, True),
+    "adamw": (_adam_step, True),
 }
-"""Effective steps by the name of the optimizer that a run records; of others the theory has none."""
+"""By the name of the optimizer that a run records: effective step η, a function of (lr, momentum, √v̂), and whether it
+depends on √v̂; of others the theory has none. √v̂ is the root mean square of the gradient over all weights, as the
+optimizer sees it (after clipping)."""
 
 
 def effective_step(optimizer: str, lr: float, momentum: float, rms_gradient: float = math.nan) -> float:
     """Effective step η of the theory; UserError for an optimizer without one in OPTIMIZERS, or without its √v̂."""
     if not optimizer:
         raise UserError("cannot tell: the optimizer is not recorded, so its effective step is unknown")
-    optimizer_row = OPTIMIZERS.get(optimizer)
-    if optimizer_row is None:
+    if optimizer not in OPTIMIZERS:
         raise UserError(f"cannot tell: the effective step of optimizer {optimizer} is unknown")
-    if optimizer_row.needs_rms_gradient and not rms_gradient > 0:
+    step, needs_rms_gradient = OPTIMIZERS[optimizer]
+    if needs_rms_gradient and not rms_gradient > 0:
         raise UserError(
             f"cannot tell: the effective step of optimizer {optimizer} needs the root mean square gradient per "
             "parameter, √mean(g²), which follows from the gradient norms and the number of weights"
         )
-    return optimizer_row.step(lr, momentum, rms_gradient)
+    return step(lr, momentum, rms_gradient)
 
 
 @dataclass(frozen=True)
@@ -190,8 +179,7 @@ def update_rule(run: Run) -> UpdateRule:
         optimizer="" if name is None else str(name),
         lag=_logged_lag(run, int(interval)),
     )
-    optimizer_row = OPTIMIZERS.get(rule.optimizer)
-    if optimizer_row is not None and optimizer_row.needs_rms_gradient:
+    if rule.optimizer in OPTIMIZERS and OPTIMIZERS[rule.optimizer][1]:
         rule = replace(rule, rms_gradient=_rms_gradient(run))
     try:
         return replace(rule, step=effective_step(rule.optimizer, rule.lr, rule.momentum, rule.rms_gradient))

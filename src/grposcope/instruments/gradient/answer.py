@@ -23,8 +23,10 @@ from grposcope.core.text import listed, number, percent, span, visible
 from grposcope.instruments.gradient import INSTRUMENT, turn_answer
 from grposcope.instruments.gradient import figures_over_steps as steps
 from grposcope.instruments.gradient import findings as geometry
-from grposcope.instruments.gradient.findings import ANY, RANK, ranged
+from grposcope.instruments.gradient import probe_record as probes
+from grposcope.instruments.gradient.findings import ANY, RANK, TITLES, ranged, solved, subject
 from grposcope.instruments.gradient.probe_record import LayerRecord, ProbeRecord
+from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.maths.intervals import Z, bounded, interval
 from grposcope.maths.turn_moments import TurnSavings
 from grposcope.render import charts as base
@@ -55,7 +57,7 @@ def answers(runs: Sequence[Run], settings: Any) -> list[Answer]:
 
 def _section(runs: Sequence[Run]) -> Answer | None:
     """What the last probe of each run found, with charts, and curves over the probes of all steps."""
-    probes = geometry.latest(runs)
+    probes = _latest(runs)
     if not probes:
         return None
     result = of_probe(probes[0][2]) if len(probes) == 1 else _compared(probes)
@@ -74,10 +76,10 @@ def of_probe(record: ProbeRecord) -> Answer:
     tables = (_weightings(record), turns, _statistics(record), _layers(record))
     return Answer(
         "geometry", INSTRUMENT.question, sentence=geometry.conclusion(record),
-        text=[geometry.about(record), *geometry.taken(record), *(fact.sentence for fact in geometry.facts(record)),
+        text=[_about(record), *_taken(record), *(fact.sentence for fact in geometry.facts(record)),
               *([] if record.turns is None else turn_answer.sentences(record.turns))],
         numbers=geometry.numbers(record), tables=[table for table in tables if table is not None],
-        missing=geometry.missing(record), document=record.summary() | {"intervals": _intervals(record)},
+        missing=_missing_statistics(record), document=record.summary() | {"intervals": _intervals(record)},
     )  # fmt: skip
 
 
@@ -263,6 +265,103 @@ def _rows(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> Table:
         "b* − mean",
     )
     return Table("The last probe of each run", header, rows, geometry.BRACKETS)
+
+
+def _latest(runs: Sequence[Run]) -> list[tuple[str, Run, ProbeRecord]]:
+    """The label, the run and its last probe, of each run that has one."""
+    return [
+        (label, run, probes.of_run(run)[-1])
+        for label, run in zip(labels(runs), runs, strict=True)
+        if probes.of_run(run)
+    ]
+
+
+def _taken(record: ProbeRecord) -> list[str]:
+    """Where rollouts that were not drawn for the probe are from, how their tokens were found, and whether they are the
+    policy's own; nothing for those that were drawn for it."""
+    source = record.source
+    if source is None:
+        return []
+    said = [_where(source, record.step)]
+    weights = ", ".join(f"{number(weight)} × {visible(name, 60)}" for name, weight in source.weights.items())
+    if len(source.weights) > 1:
+        said.append(f"The reward is {weights}.")
+    said += [_encoded(source), _fit(source)]
+    return said + [f"{visible(note, 300)[:1].upper()}{visible(note, 300)[1:]}." for note in source.notes]
+
+
+def _where(source: RolloutSource, model_step: int | None) -> str:
+    engine = TITLES.get(source.engine, visible(source.engine, 40))
+    what = f"Rollouts: written by {engine} at step {source.step} ({visible(source.path, 200)})"
+    if model_step is None or source.step is None:
+        return f"{what}."
+    updates = model_step + 1 - source.step
+    if updates == 0:
+        return f"{what}, drawn from the weights after step {model_step} if every batch is used once."
+    when = "later" if updates > 0 else "earlier"
+    by = f"{abs(updates)} update{'s' * (abs(updates) > 1)} {when}"
+    return f"{what}; the model is the checkpoint after step {model_step}, {by}."
+
+
+def _encoded(source: RolloutSource) -> str:
+    forms = ", ".join(f"{count} as {form}" for form, count in source.forms.items())
+    text = f"Tokens: tokenized again from text (prompts: {forms})"
+    changed = [
+        f"{count} {what}" for count, what in
+        ((source.changed_prompts, "prompts"), (source.changed_completions, "completions")) if count
+    ]  # fmt: skip
+    text += (
+        f"; {' and '.join(changed)} change when decoded again"
+        if changed
+        else "; every text is the same when decoded again"
+    )
+    if math.isfinite(source.length_logged):
+        text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
+        if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
+            text = f"CAUTION: these are not the tokens that were trained on. {text}"
+    return f"{text}; {source.truncated} completions are at the token limit and count as truncated."
+
+
+def _fit(source: RolloutSource) -> str:
+    excess = source.excess
+    if not math.isfinite(source.z):
+        return f"Whether the rollouts are the model's own: cannot tell ({excess.flag or 'not finite'})."
+    measured = f"log π(y) + H is {number(excess.value)} ± {number(excess.se)} nats per token, z = {source.z:.1f}"
+    if not source.foreign:
+        return f"The rollouts are consistent with the model: {measured}."
+    if source.z < 0:
+        return (
+            f"CAUTION: this model did not draw these rollouts ({measured}): the weights, prompts or template "
+            "differ, or the temperature was higher. The numbers describe these texts under this model, not a "
+            "training step."
+        )
+    return (
+        f"CAUTION: these rollouts are likelier than the model's own ({measured}): they were drawn at a "
+        "lower temperature or with top-k or top-p. Give the temperature of the run."
+    )
+
+
+def _missing_statistics(record: ProbeRecord) -> list[str]:
+    """A sentence for each thing that the probe did not measure."""
+    said = []
+    if not record.complete:
+        said.append(
+            f"The probe was interrupted: {len(record.layers)} weight matrices were measured, the others are missing."
+        )
+    if record.left_out:
+        names = ", ".join(visible(name, 60) for name in record.left_out[:5])
+        said.append(f"Not measured: {names} ({percent(record.share_left_out, 1)} of parameters).")
+    return said + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
+
+
+def _about(record: ProbeRecord) -> str:
+    """What was measured: the subject of a probe, its share of solved rollouts, its objective, and the self-check."""
+    parts = [f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}."]
+    if record.tokens is not None and math.isfinite(record.truncated):
+        parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions truncated.")
+    if math.isfinite(record.self_check):
+        parts.append(f"Self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}.")
+    return " ".join([*parts, geometry.BRACKETS])
 
 
 def _numbers(probes: Sequence[tuple[str, Run, ProbeRecord]]) -> dict[str, Any]:

@@ -28,16 +28,21 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 from grposcope.core.errors import UserError
 from grposcope.instruments.gradient import checkpointing, experts, hooks, without_hook
+from grposcope.instruments.gradient.checkpointing import replaced_forward
 from grposcope.instruments.gradient.logits import TokenScores, weighted_logp, without_padding
 from grposcope.instruments.gradient.score import Score
+from grposcope.instruments.gradient.without_hook import spread
 from grposcope.lab import cpu
 from grposcope.lab.policies import recomputes_activations
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -201,7 +206,7 @@ class AttachedModel:
                 if gathered
                 else without_hook.gradients_to(self.model, lambda name, _: outside.update({name: None})),
                 hooks.collecting(self.model, hooked, self._owners, inside) as collector,
-                checkpointing.recomputed(blocks),
+                _recomputed(blocks),
             ):
                 with _saved_bytes() as saved:
                     _, total = weighted_logp(self.model, mine, given, self.temperature, after)
@@ -383,9 +388,7 @@ def _check_input(model: Any, rollouts: RolloutBatch) -> None:
     for name, parameter in model.named_parameters():
         if parameter.device.type == "meta":
             raise Refusal(f"{name} has no values (a meta tensor); load the model's weights before the probe")
-        if parameter.is_floating_point() and not bool(
-            torch.isfinite(without_hook.local(parameter).sum(dtype=torch.float32))
-        ):
+        if parameter.is_floating_point() and not bool(torch.isfinite(_local(parameter).sum(dtype=torch.float32))):
             raise Refusal(f"{name} has weights that are NaN or infinite; load another checkpoint")
     largest = max(int(ids.max()) if ids.numel() else 0 for ids in (rollouts.prompt_ids, rollouts.tokens))
     embedding = getattr(model, "get_input_embeddings", lambda: None)()
@@ -395,6 +398,12 @@ def _check_input(model: Any, rollouts: RolloutBatch) -> None:
             f"the rollouts hold token {largest}, but the model's embedding has {rows} rows; use the tokenizer that "
             "belongs to this model, or resize the embedding"
         )
+
+
+def _local(array: Any) -> Tensor:
+    """The array itself, or this process's part of one that is spread over several."""
+    own: Tensor = array.to_local() if spread(array) else array
+    return own
 
 
 @contextmanager
@@ -530,6 +539,36 @@ def _saved_in_a_block(attached: AttachedModel, few: RolloutBatch) -> tuple[int, 
             stack.callback(block.register_forward_hook(end).remove)
         weighted_logp(model, few, few.mask.float(), attached.temperature)
     return most, largest
+
+
+@contextmanager
+def _recomputed(blocks: list[nn.Module]) -> Iterator[None]:
+    """Checkpoint these blocks inside the `with` block."""
+    with ExitStack() as stack:
+        for block in blocks:
+            stack.enter_context(replaced_forward(block, _checkpointed(block.forward)))
+        yield
+
+
+def _checkpointed(forward: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward with checkpointing: reentrant where gradients come in through positional arguments alone.
+
+    Reentrant checkpointing builds no graph the first time. A graph is thousands of small objects between large
+    arrays, whose memory could then not be reused.
+    """
+
+    def run(*arguments: Any, **keywords: Any) -> Any:
+        named = any(isinstance(x, Tensor) and x.requires_grad for x in tree_leaves(keywords))
+        floating = [isinstance(x, Tensor) and x.is_floating_point() for x in arguments]
+        if named or not any(floating):
+            return checkpoint(forward, *arguments, use_reentrant=False, preserve_rng_state=False, **keywords)
+        if not any(x.requires_grad for x, yes in zip(arguments, floating, strict=True) if yes):
+            arguments = tuple(
+                x.detach().requires_grad_() if yes else x for x, yes in zip(arguments, floating, strict=True)
+            )
+        return checkpoint(partial(forward, **keywords), *arguments, use_reentrant=True, preserve_rng_state=False)
+
+    return run
 
 
 @contextmanager

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from grposcope.core.answer import KeyNumber, exactly
 from grposcope.core.estimate import Estimate
-from grposcope.core.run import Run, labels
+from grposcope.core.run import Run
 from grposcope.core.text import number, percent, span, visible
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.probe_record import ProbeRecord
-from grposcope.instruments.gradient.rollout_source import RolloutSource
 from grposcope.maths.intervals import Z, bounded, interval
 
 Range = tuple[float, float]
@@ -93,49 +92,12 @@ def numbers(record: ProbeRecord) -> tuple[KeyNumber, ...]:
     )
 
 
-def about(record: ProbeRecord) -> str:
-    """What was measured: the subject of a probe, its share of solved rollouts, its objective, and the self-check."""
-    parts = [f"{subject(record)}, {solved(record)}; objective {visible(record.recipe)}."]
-    if record.tokens is not None and math.isfinite(record.truncated):
-        parts.append(f"{record.tokens:,} tokens, {percent(record.truncated)} of completions truncated.")
-    if math.isfinite(record.self_check):
-        parts.append(f"Self-check: the layers' gradients differ from autograd's by {record.self_check:.1e}.")
-    return " ".join([*parts, BRACKETS])
-
-
 def brief(record: ProbeRecord) -> str:
     """A probe in one sentence, to compare it with others."""
     return (
         f"{subject(record)}. Stable rank {ranged(record.rank('stable'), possible=RANK)}; the top 5% of tokens hold "
         f"{percent(record.token_sparsity['top_5'])}; baseline: {visible(record.baseline.verdict, 400)}."
     )
-
-
-def missing(record: ProbeRecord) -> list[str]:
-    """A sentence for each thing that the probe did not measure."""
-    said = []
-    if not record.complete:
-        said.append(
-            f"The probe was interrupted: {len(record.layers)} weight matrices were measured, the others are missing."
-        )
-    if record.left_out:
-        names = ", ".join(visible(name, 60) for name in record.left_out[:5])
-        said.append(f"Not measured: {names} ({percent(record.share_left_out, 1)} of parameters).")
-    return said + [f"Skipped {visible(name)}: {visible(why)}." for name, why in record.skipped.items()]
-
-
-def taken(record: ProbeRecord) -> list[str]:
-    """Where rollouts that were not drawn for the probe are from, how their tokens were found, and whether they are the
-    policy's own; nothing for those that were drawn for it."""
-    source = record.source
-    if source is None:
-        return []
-    said = [_where(source, record.step)]
-    weights = ", ".join(f"{number(weight)} × {visible(name, 60)}" for name, weight in source.weights.items())
-    if len(source.weights) > 1:
-        said.append(f"The reward is {weights}.")
-    said += [_encoded(source), _fit(source)]
-    return said + [f"{visible(note, 300)[:1].upper()}{visible(note, 300)[1:]}." for note in source.notes]
 
 
 def _rank(record: ProbeRecord) -> _Fact:
@@ -289,15 +251,6 @@ def _assumption(best: BestBaseline) -> str:
     )
 
 
-def latest(runs: Sequence[Run]) -> list[tuple[str, Run, ProbeRecord]]:
-    """The label, the run and its last probe, of each run that has one."""
-    return [
-        (label, run, probes.of_run(run)[-1])
-        for label, run in zip(labels(runs), runs, strict=True)
-        if probes.of_run(run)
-    ]
-
-
 def by_step(run: Run) -> dict[int, ProbeRecord]:
     """The probes of a run that name a step, in its order."""
     return {record.step: record for record in probes.of_run(run) if record.step is not None}
@@ -318,54 +271,3 @@ def ranged(value: Estimate, form: Callable[[float], str] = number, possible: Ran
 def _fine(share: float) -> str:
     """A share as a percentage of three significant digits."""
     return f"{number(100 * share)}%"
-
-
-def _where(source: RolloutSource, model_step: int | None) -> str:
-    engine = TITLES.get(source.engine, visible(source.engine, 40))
-    what = f"Rollouts: written by {engine} at step {source.step} ({visible(source.path, 200)})"
-    if model_step is None or source.step is None:
-        return f"{what}."
-    updates = model_step + 1 - source.step
-    if updates == 0:
-        return f"{what}, drawn from the weights after step {model_step} if every batch is used once."
-    when = "later" if updates > 0 else "earlier"
-    by = f"{abs(updates)} update{'s' * (abs(updates) > 1)} {when}"
-    return f"{what}; the model is the checkpoint after step {model_step}, {by}."
-
-
-def _encoded(source: RolloutSource) -> str:
-    forms = ", ".join(f"{count} as {form}" for form, count in source.forms.items())
-    text = f"Tokens: tokenized again from text (prompts: {forms})"
-    changed = [
-        f"{count} {what}" for count, what in
-        ((source.changed_prompts, "prompts"), (source.changed_completions, "completions")) if count
-    ]  # fmt: skip
-    text += (
-        f"; {' and '.join(changed)} change when decoded again"
-        if changed
-        else "; every text is the same when decoded again"
-    )
-    if math.isfinite(source.length_logged):
-        text += f"; {source.length:.2f} tokens per completion, and the trainer logged {source.length_logged:.2f}"
-        if abs(source.length - source.length_logged) > 0.01 * source.length_logged:
-            text = f"CAUTION: these are not the tokens that were trained on. {text}"
-    return f"{text}; {source.truncated} completions are at the token limit and count as truncated."
-
-
-def _fit(source: RolloutSource) -> str:
-    excess = source.excess
-    if not math.isfinite(source.z):
-        return f"Whether the rollouts are the model's own: cannot tell ({excess.flag or 'not finite'})."
-    measured = f"log π(y) + H is {number(excess.value)} ± {number(excess.se)} nats per token, z = {source.z:.1f}"
-    if not source.foreign:
-        return f"The rollouts are consistent with the model: {measured}."
-    if source.z < 0:
-        return (
-            f"CAUTION: this model did not draw these rollouts ({measured}): the weights, prompts or template "
-            "differ, or the temperature was higher. The numbers describe these texts under this model, not a "
-            "training step."
-        )
-    return (
-        f"CAUTION: these rollouts are likelier than the model's own ({measured}): they were drawn at a "
-        "lower temperature or with top-k or top-p. Give the temperature of the run."
-    )

@@ -143,12 +143,6 @@ def whole(array: Any) -> Tensor:
     return gathered
 
 
-def local(array: Any) -> Tensor:
-    """The array itself, or this process's part of one that is spread over several."""
-    own: Tensor = array.to_local() if spread(array) else array
-    return own
-
-
 def spread(array: Tensor) -> bool:
     """Whether the array is a DTensor, of which several processes hold parts."""
     return hasattr(array, "full_tensor")

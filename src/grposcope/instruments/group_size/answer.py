@@ -11,12 +11,13 @@ from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from grposcope.core.answer import Answer, Figure, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.run import Run, labels
-from grposcope.core.text import number, span
+from grposcope.core.run import Floats, Groups, Run, labels
+from grposcope.core.text import number, span, visible
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient import turn_answer
@@ -24,7 +25,9 @@ from grposcope.instruments.gradient.probe_record import ProbeGram, ProbeRecord
 from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings, mse, planning, probe_pool, rewards_alone
 from grposcope.instruments.group_size import size as group_size
 from grposcope.instruments.group_size.planning import Allocation, Plan
+from grposcope.instruments.group_size.rewards_alone import HALF
 from grposcope.instruments.group_size.size import MOMENTS, NO_LIMIT, GroupSize, LayerSize, RecipeSize, Unknown
+from grposcope.maths import dead_groups
 from grposcope.maths import moments as gradient_moments
 
 MEANING = {
@@ -88,7 +91,7 @@ def of_run(run: Run, settings: PlanSettings) -> Answer:
     """
     probe = _planned_with(run)
     answer_of_run = rewards_alone.answer(run, settings) if probe is None else _of_probe(run, probe, settings)[0]
-    single = rewards_alone.of_single_rewards(run, settings)
+    single = _of_single_rewards(run, settings)
     return answer_of_run if single is None else replace(answer_of_run, tables=[*answer_of_run.tables, single])
 
 
@@ -251,6 +254,58 @@ def _tables(
         _moments(facts),
     ]
     return [table for table in tables if table is not None]
+
+
+def _of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
+    """Dead groups of each reward and of all together at each size, and the size that each takes, from the last steps.
+
+    None for a run with one reward.
+    """
+    groups = run.groups
+    if len(groups.components) < 2:
+        return None
+    kept = np.flatnonzero(groups.step > int(groups.step.max()) - settings.last)
+    padded = np.stack([_padded(values, groups, kept) for values in groups.components.values()])
+    names = [visible(name, 40) for name in groups.components]
+    seen = [(~np.isnan(rewards)).sum(1).max() >= 2 for rewards in padded]
+    judged = padded[seen]
+    if not len(judged):
+        return None
+    known = ~np.isnan(judged).any(0)
+    tuples = np.full(known.shape, math.nan)
+    tuples[known] = np.unique(judged[:, known], axis=1, return_inverse=True)[1].reshape(-1)
+    columns = {name: rewards for name, rewards, some in zip(names, padded, seen, strict=True) if some}
+    if (~np.isnan(tuples)).sum(1).max() >= 2:
+        columns["all of them"] = tuples
+    sizes = [[dead_groups.expected(rewards, group) for group in settings.groups] for rewards in columns.values()]
+    rows = []
+    for i, group in enumerate(settings.groups):
+        found = [column[i] for column in sizes]
+        rows.append((str(group), *(_share(one) for one in found), next((one.flag for one in found if one.flag), "")))
+    least = []
+    for column in sizes:
+        enough = [str(group) for group, one in zip(settings.groups, column, strict=True) if one.value <= HALF]
+        least.append((*enough, "none of these")[0])
+    rows.append((f"smallest G with ≤ {HALF:.0%}", *least, ""))
+    return Table(
+        "Groups in which a reward does not vary", ("G", *columns, ""), rows,
+        "A group that is dead in one reward may be live in another. If only one reward varies, "
+        "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
+        "shows the weight of each.",
+    )  # fmt: skip
+
+
+def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:
+    """The rewards (P, n) of some groups, NaN where a group has no such rollout, or one that was not judged."""
+    rewards = np.full((len(array), int(groups.sizes[array].max())), math.nan)
+    for row, k in zip(rewards, array, strict=True):
+        part = values[groups.offsets[k] : groups.offsets[k + 1]]
+        row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
+    return rewards
+
+
+def _share(value: Estimate) -> str:
+    return f"{value.value:.1%} ± {value.se:.1%}" if math.isfinite(value.value) else "cannot tell"
 
 
 def _recipe(run: Run, probe: ProbeRecord, settings: PlanSettings) -> tuple[str, str]:

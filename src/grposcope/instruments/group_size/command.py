@@ -8,11 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from grposcope.commands import log_flags as logs
 from grposcope.commands.log_flags import LogFlags
 from grposcope.commands.output import finish, json_flag, say
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag, flags_of
+from grposcope.core.run import Meta, Run, no_evaluations, no_groups
 from grposcope.instruments.group_size import PlanSettings
 
 if TYPE_CHECKING:
@@ -123,7 +126,7 @@ def _read(folder: Path, arguments: argparse.Namespace) -> Run:
     if schema.is_record(folder) or trl_output.find(folder) is not None or measurement_folders.recognises(folder):
         return logs.read(arguments.path, arguments)
     if (folder / probes.GRAM).is_file() or probes.in_folder(folder):
-        return measurement_folders.unnamed(folder)
+        return _unnamed(folder)
     if (folder / "config.json").exists() and not trl_output.models(folder):
         raise UserError(
             f"{folder} is a model, and plan needs a probe of its gradients; run grposcope probe --model "
@@ -150,3 +153,9 @@ def _how_to_probe(path: Path, prompts: int) -> str:
         last = models[max(models)]
         return f"  grposcope probe --model {last} --task TASK --prompts {prompts} --out probe\n  grposcope plan probe"
     return f"  grposcope probe --model {path} --prompts {prompts}\n  grposcope plan {path}"
+
+
+def _unnamed(folder: Path) -> Run:
+    """A folder with measurements but no record that says of what, as a run without steps and settings."""
+    meta = Meta(folder, "unknown", folder.resolve().name, "unknown")
+    return Run(meta, {}, {"step": np.empty(0)}, no_groups(), no_evaluations(), folder=folder)

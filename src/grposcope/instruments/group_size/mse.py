@@ -5,7 +5,7 @@ With the averages over prompts of Σ₁, Δ and V_p of `moments`, and equalities
     leave-one-out   (1/P) [V_p + Σ₁/G + Δ/(G(G−1))]                   oracle   (1/P) [V_p + Σ₁/G]
     centered        ((G−1)/G)² × leave-one-out + ‖E g‖²/G²            (its target is E g too)
     any baseline b  (1/P) [V_p + (E (r−b)²‖s‖² − ‖g‖²)/G]:  b = 0 REINFORCE, b = V oracle,
-                    b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²,  b = V + e a critic with error e
+                    b* = E r‖s‖²/E‖s‖² the best, saving Cov(r, ‖s‖²)²/E‖s‖²
     shrunk          b_i = c + λ (mean of the others − c):
                     (1/P) [V_p + (E (r−b̄)²‖s‖² − ‖g‖²)/G + λ²Δ/(G(G−1))],  b̄ = c + λ(V − c)
     standardized    (1/P) [E‖ĝ‖² − ‖E ĝ‖²] + ‖E ĝ − E g‖², see `maths.moments`
@@ -137,17 +137,6 @@ def pays_from(moments: Moments) -> Estimate:
     return moments.estimate(least)
 
 
-def critic(moments: Moments, prompts: int, group: int, error: float, bias: float = 0.0) -> Estimate:
-    """MSE with a critic of the prompt's value whose root mean-squared error is `error`, of which `bias` is systematic.
-
-    This is PPO's baseline where it does not depend on the tokens: b = V + e adds E e² E‖s‖² − 2 E e Cov(r, ‖s‖²)
-    to the variance, for errors e that do not vary with the prompt.
-    """
-    if error < abs(bias):
-        raise UserError(f"a critic's root mean-squared error {error:g} cannot be below its bias {bias:g}")
-    return _with_baseline(moments, prompts, group, lambda s: s.sigma1 + error**2 * s.norm - 2 * bias * s.tilt)
-
-
 def standardized(
     moments: Moments,
     prompts: int,
@@ -200,17 +189,6 @@ def budget(moments: Moments, prompts: int, group: int) -> _Budget:
         residual=moments.estimate(lambda s: s.delta / (prompts * group * (group - 1))),
         total=leave_one_out(moments, prompts, group),
     )
-
-
-def bound(moments: Moments, prompts: int, group: int, chance: float = 0.05) -> Estimate:
-    """Bound MSE/chance that ‖ĝ − E g‖² exceeds with probability at most `chance`, by Markov's inequality.
-
-    It holds at every P and G and for every distribution of gradients, and is not asymptotic.
-    """
-    if not 0 < chance < 1:
-        raise UserError(f"the chance {chance:g} must lie between 0 and 1")
-    error = leave_one_out(moments, prompts, group)
-    return Estimate(error.value / chance, error.se / chance, error.n, error.flag)
 
 
 def _with_baseline(moments: Moments, prompts: int, group: int, per_rollout: Curve) -> Estimate:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
-from grposcope.core.run import Floats, Groups, Run
+from grposcope.core.run import Floats, Run
 from grposcope.core.text import number, percent, visible
 from grposcope.instruments.group_size import GROUP_SIZE, PlanSettings
 from grposcope.instruments.group_size.planning import GROUPS
@@ -244,45 +244,6 @@ def _sizes(curve: Sequence[_RewardPoint]) -> Table:
     return Table("What each group size would give", header, rows)
 
 
-def of_single_rewards(run: Run, settings: PlanSettings) -> Table | None:
-    """Dead groups of each reward and of all together at each size, and the size that each takes, from the last steps.
-
-    None for a run with one reward.
-    """
-    groups = run.groups
-    if len(groups.components) < 2:
-        return None
-    kept = np.flatnonzero(groups.step > int(groups.step.max()) - settings.last)
-    padded = np.stack([_padded(values, groups, kept) for values in groups.components.values()])
-    names = [visible(name, 40) for name in groups.components]
-    seen = [(~np.isnan(rewards)).sum(1).max() >= 2 for rewards in padded]
-    judged = padded[seen]
-    if not len(judged):
-        return None
-    known = ~np.isnan(judged).any(0)
-    tuples = np.full(known.shape, math.nan)
-    tuples[known] = np.unique(judged[:, known], axis=1, return_inverse=True)[1].reshape(-1)
-    columns = {name: rewards for name, rewards, some in zip(names, padded, seen, strict=True) if some}
-    if (~np.isnan(tuples)).sum(1).max() >= 2:
-        columns["all of them"] = tuples
-    sizes = [[dead_groups.expected(rewards, group) for group in settings.groups] for rewards in columns.values()]
-    rows = []
-    for i, group in enumerate(settings.groups):
-        found = [column[i] for column in sizes]
-        rows.append((str(group), *(_share(one) for one in found), next((one.flag for one in found if one.flag), "")))
-    least = []
-    for column in sizes:
-        enough = [str(group) for group, one in zip(settings.groups, column, strict=True) if one.value <= HALF]
-        least.append((*enough, "none of these")[0])
-    rows.append((f"smallest G with ≤ {HALF:.0%}", *least, ""))
-    return Table(
-        "Groups in which a reward does not vary", ("G", *columns, ""), rows,
-        "A group that is dead in one reward may be live in another. If only one reward varies, "
-        "standardizing the sum gives it the whole advantage, whatever its weight; grposcope rewards "
-        "shows the weight of each.",
-    )  # fmt: skip
-
-
 def _resampling_cost(rewards: ArrayLike, group: int) -> Estimate:
     """Rollouts drawn per rollout kept when dead groups are replaced (DAPO), 1/(1 − dead); infinite if all are dead."""
     dead = expected(rewards, group)
@@ -290,19 +251,6 @@ def _resampling_cost(rewards: ArrayLike, group: int) -> Estimate:
         value = math.nan if math.isnan(dead.value) else math.inf
         return Estimate(value, math.nan, dead.n, dead.flag or "every group is dead")
     return Estimate(1 / (1 - dead.value), dead.se / (1 - dead.value) ** 2, dead.n, dead.flag)
-
-
-def _padded(values: Floats, groups: Groups, array: NDArray[np.int64]) -> Floats:
-    """The rewards (P, n) of some groups, NaN where a group has no such rollout, or one that was not judged."""
-    rewards = np.full((len(array), int(groups.sizes[array].max())), math.nan)
-    for row, k in zip(rewards, array, strict=True):
-        part = values[groups.offsets[k] : groups.offsets[k + 1]]
-        row[: len(part)] = np.where(np.isfinite(part), part, math.nan)
-    return rewards
-
-
-def _share(value: Estimate) -> str:
-    return f"{value.value:.1%} ± {value.se:.1%}" if math.isfinite(value.value) else "cannot tell"
 
 
 def _last_groups(run: Run, last: int) -> tuple[list[list[float]], tuple[int, int]]:

@@ -33,27 +33,16 @@ if TYPE_CHECKING and has("gradient"):
     from grposcope.instruments.gradient.copies import PromptSums
 
 
-@dataclass(frozen=True)
-class _Split:
-    """A correction's c − w as `constant` · 1 + `of_ratio` · (ρ − 1) + `rest`.
-
-    constant (B,); rest (N,), over the tokens of all rollouts end to end.
-    """
-
-    constant: Floats
-    of_ratio: bool
-    rest: Floats
-
-
-def _split(correction: Correction, ratios: Ratios) -> _Split:
-    """The parts of c − w; with ρ − 1 where that leaves the rest 0 in more rollouts."""
+def _split(correction: Correction, ratios: Ratios) -> tuple[Floats, bool, Floats]:
+    """A correction's c − w as `constant` (B,) · 1 + `of_ratio` · (ρ − 1) + `rest` (N,), over the tokens of all rollouts
+    end to end; with ρ − 1 where that leaves the rest 0 in more rollouts."""
     coefficients, weights = correction.coefficients(ratios), exp(ratios.sequence)
     last = coefficients[ratios.starts + ratios.lengths - 1]
     beside_last, beside_ratio = coefficients - ratios.spread(last), coefficients - exp(ratios.log)
     copied = [np.count_nonzero(ratios.sums(np.abs(rest))) for rest in (beside_last, beside_ratio)]
     if copied[1] < copied[0]:
-        return _Split(1 - weights, True, beside_ratio)
-    return _Split(last - weights, False, beside_last)
+        return 1 - weights, True, beside_ratio
+    return last - weights, False, beside_last
 
 
 @dataclass(frozen=True)
@@ -104,9 +93,9 @@ def measure(
         return every
 
     products = {}
-    for number, (correction, parts) in enumerate(zip(corrections, splits, strict=True), 1):
-        taken = (number, RATIO) if parts.of_ratio else (number,)
-        difference = _combination(shares * parts.constant, group, sums, taken)
+    for number, (correction, (constant, of_ratio, _)) in enumerate(zip(corrections, splits, strict=True), 1):
+        taken = (number, RATIO) if of_ratio else (number,)
+        difference = _combination(shares * constant, group, sums, taken)
         products[correction.name] = _from_differences(
             product(difference, difference), product(difference, full), product(full, full)
         )
@@ -122,10 +111,10 @@ RATIO = 0
 """Number of the part with the weights ρ − 1; that of a correction's rest is its own, from 1."""
 
 
-def _parts(splits: Sequence[_Split], ratios: Ratios, shares: Floats) -> list[Floats]:
+def _parts(splits: Sequence[tuple[Floats, bool, Floats]], ratios: Ratios, shares: Floats) -> list[Floats]:
     """Weights of tokens (N,) by the number of the part; shares (B,): u_i, by which they are multiplied."""
-    first = exp(ratios.log) - 1 if any(split.of_ratio for split in splits) else np.zeros(len(ratios.log))
-    return [ratios.spread(shares) * values for values in (first, *(split.rest for split in splits))]
+    first = exp(ratios.log) - 1 if any(of_ratio for _, of_ratio, _ in splits) else np.zeros(len(ratios.log))
+    return [ratios.spread(shares) * values for values in (first, *(rest for *_, rest in splits))]
 
 
 def _passed(

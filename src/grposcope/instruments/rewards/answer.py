@@ -24,7 +24,7 @@ from grposcope.instruments.rewards import (
     source,
 )
 from grposcope.instruments.rewards.found import GradientParts, RewardsFound, Trade
-from grposcope.instruments.rewards.logged_spreads import LoggedSpreads
+from grposcope.instruments.rewards.logged_spreads import Row
 from grposcope.instruments.rewards.wording import shown_share, shown_value
 from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Aggregation, Floats
@@ -86,7 +86,7 @@ def of_run(run: Run, settings: RewardSettings, gram: Floats | None = None) -> An
         moved = found.probed(run) if gram is None else found.gradient(rollouts, gram)
         return _with_unpaid(_of_found(found.of_rollouts(rollouts), settings, moved), run)
     spreads = logged_spreads.of_run(run, settings)
-    return _of_one_reward(run) if spreads is None else _of_spreads(spreads)
+    return _of_one_reward(run) if spreads is None else _of_spreads(*spreads)
 
 
 def _of_one_reward(run: Run) -> Answer | None:
@@ -475,18 +475,18 @@ def _component(weight: ComponentWeight) -> dict[str, Any]:
     return {**asdict(weight), "muted": weight.muted, "met": weight.met, "dead": weight.dead}
 
 
-def _of_spreads(spreads: LoggedSpreads) -> Answer:
+def _of_spreads(spreads: Sequence[Row], notes: Sequence[str]) -> Answer:
     """What is said of a log with means and deviations over the batch, which say less."""
     rows = [
         (visible(name, 60), number(weight), percent(asked), _range(share), percent(dead))
-        for name, weight, asked, share, dead in spreads.rows()
+        for name, weight, asked, share, dead in spreads
     ]
     table = Table(
         "What each reward weighs, by deviations over the batch",
         ("reward", "weight", "asked for", "has, about", "steps with deviation 0"), rows,
         "Has: share of Σ|λ|σ, 5% to 95% of the steps.",
     )  # fmt: skip
-    mute = [visible(name, 40) for name, weight, _, _, dead in spreads.rows() if weight and dead == 1]
+    mute = [visible(name, 40) for name, weight, _, _, dead in spreads if weight and dead == 1]
     return Answer(
         INSTRUMENT.name,
         INSTRUMENT.question,
@@ -497,11 +497,11 @@ def _of_spreads(spreads: LoggedSpreads) -> Answer:
             else "This is only an estimate of what the rewards weigh: the log has deviations over whole batches, "
                  "but the advantage uses those within groups."
         ),
-        text=list(spreads.notes),
+        text=list(notes),
         tables=[table],
         missing=["Weights within groups need the rewards of single rollouts: log the completions."],
         document={"approximate": {row[0]: {"weight": row[1], "asked": row[2], "share": row[3], "never_varied": row[4]}
-                                  for row in spreads.rows()}},
+                                  for row in spreads}},
     )  # fmt: skip
 
 

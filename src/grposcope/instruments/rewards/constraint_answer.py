@@ -21,7 +21,7 @@ LATE = 0.2
 
 
 @dataclass(frozen=True)
-class Held:
+class _Held:
     """A constraint over the last LATE of a run: mean violation with its standard error, by the spread over batches or
     by the errors within them, whichever is larger; multiplier at the end, and at most; share of violated batches."""
 
@@ -42,7 +42,7 @@ class Held:
         return "warning" if self.violation - Z * self.se > 0 else "cannot tell"
 
 
-def _of_run(run: Run) -> tuple[Held, ...]:
+def _of_run(run: Run) -> tuple[_Held, ...]:
     """The constraints of a run; none where it has none."""
     texts = [name[len(PREFIX) : -len("/violation")] for name in run.table if _is(name)]
     return tuple(_held(run, text) for text in texts if np.isfinite(run.table[f"{PREFIX}{text}/violation"]).any())
@@ -52,7 +52,7 @@ def _is(name: str) -> bool:
     return name.startswith(PREFIX) and name.endswith("/violation")
 
 
-def _held(run: Run, text: str) -> Held:
+def _held(run: Run, text: str) -> _Held:
     violation, se, cost, multiplier = (
         _column(run, text, part) for part in ("violation", "cost_se", "cost", "multiplier")
     )
@@ -65,7 +65,7 @@ def _held(run: Run, text: str) -> Held:
     between = float(some.std(ddof=1) / math.sqrt(len(some))) if len(some) > 1 else math.nan
     error = max(within, between) if math.isfinite(between) else within or math.nan
     end = float(multiplier[-1])
-    return Held(text, float(some.mean()), error, end, float(np.nanmax(multiplier)), float((some > 0).mean()))
+    return _Held(text, float(some.mean()), error, end, float(np.nanmax(multiplier)), float((some > 0).mean()))
 
 
 def _scale(violation: Floats, cost: Floats) -> float:
@@ -120,7 +120,7 @@ def section(runs: Sequence[Run]) -> Answer | None:
     )
 
 
-def _figures(runs: Sequence[Run], results: Sequence[Held]) -> Iterable[Figure]:
+def _figures(runs: Sequence[Run], results: Sequence[_Held]) -> Iterable[Figure]:
     from dataclasses import replace
 
     from grposcope.render.curves import curve

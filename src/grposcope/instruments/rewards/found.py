@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run, once
 from grposcope.instruments.rewards import RewardSettings, probe_file, source
+from grposcope.instruments.rewards.probe_file import RewardProbe
 from grposcope.instruments.rewards.source import RewardRollouts
 from grposcope.maths import component_gradients, component_weights
 from grposcope.maths.aggregation import Components, Floats, combine
@@ -171,9 +172,28 @@ def gradient(rollouts: RewardRollouts, gram: Floats) -> GradientParts:
 @once
 def probed(run: Run) -> GradientParts | None:
     """What each reward and constraint moves, over the probes of a run; None without any. UserError for damaged ones."""
-    probes = [] if run.folder is None else probe_file.alike(probe_file.in_folder(run.folder))
+    probes = [] if run.folder is None else _alike(probe_file.in_folder(run.folder))
     if not probes:
         return None
     shares, cosines = component_gradients.shares_of_products([probe.products for probe in probes])
     prompts, steps = sum(probe.products.shape[-1] for probe in probes), tuple(probe.step for probe in probes)
     return GradientParts(probes[0].names, tuple(shares), cosines, prompts, steps)
+
+
+def _alike(probes: Sequence[RewardProbe]) -> list[RewardProbe]:
+    """The probes with the parts of the last one; a constraint without a multiplier yet is no part."""
+    if not probes:
+        return []
+    names = max(probes, key=lambda one: (len(one.names), one.step)).names
+    return [_with(probe, names) for probe in probes if set(probe.names) <= set(names)]
+
+
+def _with(probe: RewardProbe, names: tuple[str, ...]) -> RewardProbe:
+    """The probe with all `names`, those that it lacks with products of 0."""
+    if probe.names == names:
+        return probe
+    places = np.array([names.index(name) for name in probe.names])
+    products = np.zeros((len(names), len(names), *probe.products.shape[2:]))
+    products[np.ix_(places, places)] = probe.products
+    constraints = len(names) - (len(probe.names) - probe.constraints)
+    return RewardProbe(probe.step, names, constraints, products)

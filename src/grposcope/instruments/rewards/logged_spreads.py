@@ -2,39 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from grposcope.core.run import Run
 from grposcope.instruments.rewards import RewardSettings, source
-from grposcope.maths import component_weights
 from grposcope.maths.aggregation import Floats, checked_weights
 
-
-@dataclass(frozen=True)
-class LoggedSpreads:
-    """Deviations (T, K) over the batch of the rewards `names` (K,), their weights (K,), and what was assumed."""
-
-    names: tuple[str, ...]
-    weights: Floats
-    spreads: Floats
-    notes: tuple[str, ...]
-
-    def rows(self) -> Iterator[tuple[str, float, float, tuple[float, float, float], float]]:
-        """Of each reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
-        shares = component_weights.of_spreads(self.weights, self.spreads)
-        asked = np.abs(self.weights) / np.abs(self.weights).sum()
-        for j, name in enumerate(self.names):
-            known = shares[:, j][np.isfinite(shares[:, j])]
-            low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
-            dead = float((self.spreads[:, j] == 0).mean())
-            yield name, float(self.weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
+Row = tuple[str, float, float, tuple[float, float, float], float]
+"""Of a reward: name, weight, share asked for, 5 %, 50 % and 95 % of its share, share of steps with none."""
 
 
-def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
-    """The deviations of a log; None where it has those of fewer than two rewards.
+def _rows(names: Sequence[str], weights: Floats, spreads: Floats) -> Iterator[Row]:
+    """Of each reward, from the deviations (T, K) over the batch and the weights (K,)."""
+    shares = _of_spreads(weights, spreads)
+    asked = np.abs(weights) / np.abs(weights).sum()
+    for j, name in enumerate(names):
+        known = shares[:, j][np.isfinite(shares[:, j])]
+        low, middle, high = np.quantile(known, [0.05, 0.5, 0.95]) if len(known) else [np.nan] * 3
+        dead = float((spreads[:, j] == 0).mean())
+        yield name, float(weights[j]), float(asked[j]), (float(low), float(middle), float(high)), dead
+
+
+def _of_spreads(weights: Sequence[float] | Floats, spreads: Floats) -> Floats:
+    """Shares |λ_j| s_j / Σ |λ| s from the deviations (T, K) of a log, over the batch: (T, K); NaN where all are 0.
+
+    A deviation over the batch contains the differences between prompts, which no group's advantage sees: the shares
+    within groups may be others. Only a deviation of 0 says the same of both.
+    """
+    sizes = np.abs(np.asarray(weights)) * spreads
+    total = sizes.sum(1, keepdims=True)
+    return np.divide(sizes, total, out=np.full(sizes.shape, np.nan), where=total > 0)
+
+
+def of_run(run: Run, settings: RewardSettings) -> tuple[list[Row], list[str]] | None:
+    """What the deviations of a log say of each reward, and what was assumed; None where it has those of fewer than two.
 
     UserError for weights that do not fit.
     """
@@ -57,4 +60,4 @@ def of_run(run: Run, settings: RewardSettings) -> LoggedSpreads | None:
     how, _ = source.aggregation(run, settings, lengths=False)
     if how.method != "sum_then_normalize":
         notes.append("Each reward is standardized before the sum, so the deviations in the log do not set its weight.")
-    return LoggedSpreads(names, checked_weights(weights, names), spreads, tuple(notes))
+    return list(_rows(names, checked_weights(weights, names), spreads)), notes

@@ -9,7 +9,6 @@ Arrays of a file, with P prompts and K parts of the advantage, rewards first and
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,22 +74,3 @@ def _checked(arrays: dict[str, NDArray[Any]]) -> RewardProbe:
     if not np.isfinite(products).all():
         raise ValueError("products hold values that are not finite")
     return RewardProbe(int(arrays["step"]), names, int(constraints.sum()), products)
-
-
-def alike(probes: Sequence[RewardProbe]) -> list[RewardProbe]:
-    """The probes with the parts of the last one; a constraint without a multiplier yet is no part."""
-    if not probes:
-        return []
-    names = max(probes, key=lambda one: (len(one.names), one.step)).names
-    return [_with(probe, names) for probe in probes if set(probe.names) <= set(names)]
-
-
-def _with(probe: RewardProbe, names: tuple[str, ...]) -> RewardProbe:
-    """The probe with all `names`, those that it lacks with products of 0."""
-    if probe.names == names:
-        return probe
-    places = np.array([names.index(name) for name in probe.names])
-    products = np.zeros((len(names), len(names), *probe.products.shape[2:]))
-    products[np.ix_(places, places)] = probe.products
-    constraints = len(names) - (len(probe.names) - probe.constraints)
-    return RewardProbe(probe.step, names, constraints, products)

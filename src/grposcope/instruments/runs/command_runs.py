@@ -26,7 +26,7 @@ from grposcope.signs import levels
 if TYPE_CHECKING:
     from grposcope.instruments.runs.run_lines import RunLine
     from grposcope.logs import Hints
-    from grposcope.logs.find import UnlistedFile
+    from grposcope.logs.find import FoundLog
 
 DESCRIPTION = (
     "List the runs in a folder and below it, newest first: verdict, held-out accuracy, reward, "
@@ -71,11 +71,11 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"not read: {problem}", file=sys.stderr)
     if left_out:
         print(not_listed(left_out), file=sys.stderr)
-    finish(arguments, document.of_answer(answer) | {"left_out": [omission.why for omission in left_out]})
+    finish(arguments, document.of_answer(answer) | {"left_out": [omission.problem for omission in left_out]})
     return 0
 
 
-def not_listed(left_out: Sequence[UnlistedFile]) -> str:
+def not_listed(left_out: Sequence[FoundLog]) -> str:
     """How many files are not in the table and why, with one of each kind."""
     open_questions = [omission for omission in left_out if omission.undecided]
     others = [omission for omission in left_out if not omission.undecided]
@@ -84,12 +84,12 @@ def not_listed(left_out: Sequence[UnlistedFile]) -> str:
         first = f"grposcope diagnose {open_questions[0].path} says more"
         parts.append(f"{len(open_questions)} with an open question, such as which column is the reward ({first})")
     if others:
-        parts.append(f"{len(others)} cannot be read as the log of a run ({others[0].why})")
+        parts.append(f"{len(others)} cannot be read as the log of a run ({others[0].problem})")
     count = len(left_out)
     return f"{count} file{'s' * (count > 1)} not listed: {'; '.join(parts)}."
 
 
-def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list[UnlistedFile]]:
+def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list[FoundLog]]:
     """The lines of all runs below a folder, newest first, what could not be read, and files that are no runs.
 
     UserError where there is no run.
@@ -99,7 +99,7 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
     if not folder.is_dir():
         raise UserError(f"{folder} is not a folder; name the folder that holds the runs")
     lines, problems = [], []
-    left_out: list[UnlistedFile] = []
+    left_out: list[FoundLog] = []
     for run in find(folder, hints, left_out):
         if run.run is None:
             problems.append(run.problem)
@@ -111,7 +111,7 @@ def overview(folder: Path, hints: Hints) -> tuple[list[RunLine], list[str], list
     if sys.stderr.isatty():
         print("\r", end="", file=sys.stderr)
     if not lines:
-        first = [*problems, *(omission.why for omission in left_out)]
+        first = [*problems, *(omission.problem for omission in left_out)]
         reason = f"; the first problem: {first[0]}" if first else ""
         raise UserError(f"{folder} holds no run that can be read; name the folder of a run, or a trainer's log{reason}")
     return _named_apart(lines, folder), problems, left_out

@@ -5,20 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from grposcope.core.answer import HEADLINE, Answer, DrawnLater, Figure, KeyNumber, Table, exactly
 from grposcope.core.outline import outline
 from grposcope.core.run import Run, labels
-from grposcope.core.text import duration, listed, percent
+from grposcope.core.text import duration, listed, number, percent, visible
+from grposcope.instruments import has
 from grposcope.instruments.diagnosis import answer as diagnosis
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import findings_of, verdict
-from grposcope.instruments.runs import measurements, timing
+from grposcope.instruments.runs import timing
+from grposcope.instruments.runs.measurements import last_credit, last_probe
 from grposcope.maths.intervals import shown_interval
 from grposcope.signs import heldout, levels
+
+if TYPE_CHECKING:
+    from grposcope.instruments.gradient.probe_record import ProbeRecord
 
 FIRST = 2
 """Sentences of the diagnosis that stand at the top: the reason and what became of the run; the others follow below."""
@@ -39,14 +44,14 @@ def top(runs: Sequence[Run]) -> Answer:
     document = {label: section.document for label, section in zip(labels(runs), each, strict=True)}
     if len(runs) == 1:
         return replace(each[0], document=document, figures=DrawnLater(lambda: _chart(runs[0])))
-    if all(measurements.of_folder(run) is not None for run in runs):
-        return Answer("headline", HEADLINE, sentence=measurements.of_several(runs), document=document)
+    if all(_measured_in_folder(run) is not None for run in runs):
+        return Answer("headline", HEADLINE, sentence=_measured_in_several(runs), document=document)
     return Answer("headline", HEADLINE, sentence=_sentence(runs), tables=[_table(runs)], document=document)
 
 
 def of_run(run: Run) -> Answer:
     """The first things to know of a run: its verdict; of a folder without steps, what was measured last."""
-    if (measured := measurements.of_folder(run)) is not None:
+    if (measured := _measured_in_folder(run)) is not None:
         return replace(measured, document=_document(run, measured, measured.sentence))
     judged = verdict(run, findings_of(run))
     said = diagnosis.of_verdict(judged)
@@ -57,6 +62,64 @@ def of_run(run: Run) -> Answer:
         said, name="headline", question=HEADLINE, text=[*said.text[:FIRST], *(text for text in details if text)],
         numbers=_numbers(run), document=_document(run, said, str(judged)),
     )  # fmt: skip
+
+
+def _measured_in_folder(run: Run) -> Answer | None:
+    """What was measured last, where a folder has no steps but a probe or a comparison of credit; else None."""
+    return None if run.steps else _of_probe(run) or _of_credit(run)
+
+
+def _of_probe(run: Run) -> Answer | None:
+    """The headline of the last probe: what the gradient is made of, then the group size and the baseline to choose."""
+    record = last_probe(run)
+    if record is not None and has("gradient"):
+        from grposcope.instruments.gradient import findings
+
+        size, best = _group_size(record)
+        details = [
+            f"{findings.subject(record)}, {findings.solved(record)}.",
+            *size,
+            f"Baseline: {visible(record.baseline.verdict, 400)}.",
+            *([] if record.complete else ["The probe was interrupted before its end."]),
+        ]
+        numbers = [*findings.numbers(record), *best]
+        return Answer("headline", HEADLINE, sentence=findings.conclusion(record), text=details, numbers=numbers)
+    return None
+
+
+def _group_size(record: ProbeRecord) -> tuple[list[str], list[KeyNumber]]:
+    """What a probe says of the group size, and the best one as a number; nothing where nobody can tell."""
+    if has("group_size"):
+        from grposcope.instruments.group_size import size as group_size
+
+        size = group_size.of_probe(record)
+        if not isinstance(size, group_size.GroupSize):
+            return [f"Group size: {size.sentence(record.group)}"], []
+        trained = group_size.of_recipe(size, record.recipe or "rloo", record.comparison)
+        first, second = group_size.sentences(size, trained, record.group)
+        said = [f"Group size: {first}", *([second] if trained.differs else [])]
+        return said, group_size.best_numbers(size, trained)
+    return [], []
+
+
+def _of_credit(run: Run) -> Answer | None:
+    """The headline of the last comparison of credit: its verdict, and what was drawn."""
+    record = last_credit(run)
+    if record is not None and has("credit"):
+        from grposcope.instruments.credit import answer
+
+        sentence, text = answer.verdict(record).removesuffix("."), [*answer.offers(record), answer.about(record)]
+        return Answer("headline", HEADLINE, sentence=sentence, text=text, numbers=answer.numbers(record))
+    return None
+
+
+def _measured_in_several(runs: Sequence[Run]) -> str:
+    """Sentence about several folders without a run: the ranks of their last probes."""
+    probes = {label: last_probe(run) for label, run in zip(labels(runs), runs, strict=True)}
+    ranks = [f"{number(probe.rank('stable').value)} in {label}" for label, probe in probes.items() if probe is not None]
+    if len(ranks) < len(runs):
+        return f"{len(runs)} measurements of models, without a run."
+    return f"{len(runs)} probes, with stable ranks {listed(ranks)}."
 
 
 def _chart(run: Run) -> list[Figure]:
@@ -81,16 +144,12 @@ def _sentence(runs: Sequence[Run]) -> str:
         return f"{len(runs)} runs; they log different held-out scores, which cannot be compared."
     best, second = sorted(ends, key=lambda label: -ends[label].value)[:2]
     shares = heldout.are_shares(end.value for end in ends.values())
-    compared = heldout.difference(ends[second], ends[best])
+    direction, reason = heldout.difference(ends[second], ends[best])
     top, next_one = (heldout.shown(ends[label].value, shares) for label in (best, second))
-    if compared.verdict == "none":
+    if direction == "none":
         differ = f"{best} at {top} and {second} at {next_one} differ by chance"
         return f"No run ends clearly best in held-out {named[best]}: {differ}."
-    separate = (
-        "a difference beyond chance"
-        if compared.verdict == "up"
-        else f"but {compared.difference.flag} to tell them apart"
-    )
+    separate = "a difference beyond chance" if direction == "up" else f"but {reason} to tell them apart"
     return f"{best} ends best in held-out {named[best]}, at {top}; {second} follows at {next_one}, {separate}."
 
 

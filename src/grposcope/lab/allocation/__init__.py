@@ -102,12 +102,6 @@ class ChosenAllocator:
         return Part(f"allocate {self.text}", "leave out allocate", needs | chooses, lacks=lacks)
 
 
-def described() -> str:
-    """The allocators and what each does, in one line."""
-    listed = "; ".join(f"{name}, {allocator.help}" for name, allocator in ALLOCATORS.items())
-    return f"which problems a batch draws: {listed}"
-
-
 def chosen(text: str) -> ChosenAllocator:
     """The allocator that `name` or `name:key=value,key=value` asks for; UserError for an unknown name or setting."""
     name, _, options = text.partition(":")

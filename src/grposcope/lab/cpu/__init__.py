@@ -27,6 +27,7 @@ from grposcope.lab.cpu import allocator, contraction, llama, native, threads
 from grposcope.lab.cpu.contraction import Contraction, Lookups
 from grposcope.lab.cpu.interface import PRECISIONS, Decoder, Draws, DrawsAhead
 from grposcope.lab.cpu.model_passes import Passes, Weigh, fits
+from grposcope.lab.cpu.threads import WAITING
 
 __all__ = [
     "PRECISIONS",
@@ -152,7 +153,13 @@ def map_pieces(work: Callable[[P], T], pieces: Sequence[P], device: torch.device
 
 def items_held(device: torch.device) -> int:
     """Largest number of items not `alone` that `in_background` works on or keeps waiting at the same time."""
-    return threads.items_held(device) if enabled() else 1
+    return _items_held(device) if enabled() else 1
+
+
+def _items_held(device: torch.device) -> int:
+    """Largest number of items not `alone` that are processed or wait at the same time."""
+    threads = torch.get_num_threads()
+    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + WAITING
 
 
 RETURNED = allocator.RETURNED

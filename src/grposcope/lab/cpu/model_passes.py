@@ -126,9 +126,7 @@ class _Work:
         returned = torch.zeros_like(before.hidden)
         out = []
         for batch, own in zip(rows.split(micro_batch), owner.split(micro_batch), strict=True):
-            after = _Pass(
-                self.weights, _completions(self.rollouts, batch), _Prefix(before, own), keep=self.weigh is not None
-            )
+            after = _Pass(self.weights, _completions(self.rollouts, batch), (before, own), keep=self.weigh is not None)
             hidden = torch.cat((before.hidden, after.hidden))
             positions = self._places(batch, before.stretch.mask.sum(-1).cumsum(0)[own] - 1, len(returned))
             gradient = torch.zeros_like(hidden)
@@ -306,13 +304,6 @@ class _Stretch:
     mask: Tensor
 
 
-class _Prefix(NamedTuple):
-    """A pass over prompts, and the row of it that each sequence of another pass goes on from, (R,)."""
-
-    prompts: _Pass
-    owner: Tensor
-
-
 class _Kept(NamedTuple):
     """What the backward pass of a layer reads: x and y with 1/norm, attention's inputs and output, gate and up."""
 
@@ -328,11 +319,18 @@ class _Kept(NamedTuple):
 class _Pass:
     """One forward pass over a stretch; `hidden` (n, C) is what the head reads.
 
-    With `keep`, `backward` may be called once; it adds the gradient to `.grad` of the parameters. A pass without
-    prefix may be the prefix of others; their backward passes come before its own. Call both under `no_grad`.
+    With `keep`, `backward` may be called once; it adds the gradient to `.grad` of the parameters. prefix: a pass over
+    prompts, and the row of it that each sequence goes on from, (R,). A pass without prefix may be the prefix of others;
+    their backward passes come before its own. Call both under `no_grad`.
     """
 
-    def __init__(self, weights: _ModelParameters, stretch: _Stretch, prefix: _Prefix | None = None, keep: bool = True):
+    def __init__(
+        self,
+        weights: _ModelParameters,
+        stretch: _Stretch,
+        prefix: tuple[_Pass, Tensor] | None = None,
+        keep: bool = True,
+    ):
         self.weights, self.stretch, self.prefix, self.keep = weights, stretch, prefix, keep
         full = len(stretch.ids) == stretch.mask.numel()
         self.places = None if full else stretch.mask.flatten().nonzero()[:, 0]
@@ -340,7 +338,7 @@ class _Pass:
         cos, sin = weights.rotary(x, stretch.position[None])
         self.cos, self.sin = cos[0, :, None], sin[0, :, None]  # (n, 1, size)
         self.sin[..., : weights.size // 2].neg_()
-        self.blocked = None if prefix is None else _blocked(prefix.prompts.stretch.mask[prefix.owner], stretch.mask, x)
+        self.blocked = None if prefix is None else _blocked(prefix[0].stretch.mask[prefix[1]], stretch.mask, x)
         self.cache: list[tuple[Tensor, Tensor]] = []  # keys and values of each layer, (R, W, heads, size)
         self.returned: list[tuple[Tensor, Tensor]] = []  # their gradients from passes that had this one as prefix
         self.kept: list[_Kept] = []
@@ -369,11 +367,9 @@ class _Pass:
         if self.prefix is None:
             self.cache.append((k, v))
         else:
-            before, q = (
-                self.prefix.prompts.cache[index],
-                q.contiguous(),
-            )  # keys and values are copied, so none stay twice
-            k, v = (torch.cat((a[self.prefix.owner], b), 1) for a, b in zip(before, (k, v), strict=True))
+            prompts, owner = self.prefix
+            before, q = prompts.cache[index], q.contiguous()  # keys and values are copied, so none stay twice
+            k, v = (torch.cat((a[owner], b), 1) for a, b in zip(before, (k, v), strict=True))
         attention = self._attended(q, k, v)
         y = torch.addmm(x, self._packed(attention[-1].detach()).flatten(1), weights.out.T)
         mlp_scale = _inverse_norm(y, self.weights.epsilon)
@@ -425,7 +421,8 @@ class _Pass:
         weights, (q, k, v) = self.weights.layers[index], gradients
         if self.prefix is not None:
             width = k.shape[1] - q.shape[1]
-            self.prefix.prompts._return(index, self.prefix.owner, k[:, :width], v[:, :width])
+            prompts, owner = self.prefix
+            prompts._return(index, owner, k[:, :width], v[:, :width])
             k, v = k[:, width:], v[:, width:]
         elif self.returned:
             k, v = (a + b for a, b in zip((k, v), self.returned[index], strict=True))

@@ -30,12 +30,6 @@ MANY = 8
 """Pieces per thread from which pieces are distributed over threads."""
 
 
-def items_held(device: torch.device) -> int:
-    """Largest number of items not `alone` that are processed or wait at the same time."""
-    threads = torch.get_num_threads()
-    return 1 if device.type != "cpu" or threads == 1 else 1 + threads - threads // 2 + WAITING
-
-
 @contextmanager
 def in_background(
     work: Callable[[S], T], keep: Callable[[T], None], device: torch.device, alone: Callable[[S], bool]

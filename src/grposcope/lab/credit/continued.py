@@ -17,10 +17,16 @@ entropy peaks those of FR3E (arXiv:2507.07017). Tokens: about K n/2 rollouts for
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import CONTINUATIONS, ENTROPY, PAIRS, STEP_ENDS, Capabilities
+from grposcope.core.named_settings import Choice, Decimal, Setting, Whole
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.credit.values import values
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
@@ -43,7 +49,7 @@ def continued(
     return values((known - before).where(ends, 0.0), ends, mask, rewards.shape[-1])
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch, **settings: object) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch, **settings: object) -> Float[Tensor, "B T"]:
     """`continued` of the values that the rollouts carry; UserError where nobody has drawn continuations of them.
 
     settings: how the continuations are drawn, which is done before.
@@ -54,3 +60,37 @@ def of_rollouts(objective: Objective, rollouts: RolloutBatch, **settings: object
         "have none: use another credit",
     )
     return continued(values, rollouts.mask, rollouts.rewards)
+
+
+_BOUNDARIES: dict[str, Setting] = {
+    "at": Choice(("step", "newline", "entropy"), "where segments end: at steps that the task labels, at line breaks, "
+                 "or before the policy becomes undecided"),
+    "share": Decimal(0.1, 0.0, 1.0, "at=entropy: tokens at which the policy counts as undecided"),
+}  # fmt: skip
+
+
+def _at_boundaries(values: Mapping[str, Any]) -> Capabilities:
+    """What segments that end there need."""
+    return {"step": frozenset({STEP_ENDS}), "entropy": frozenset({ENTROPY})}.get(values["at"], frozenset())
+
+
+SOURCES: dict[str, CreditSource] = {
+    "continuations": CreditSource(
+        _of_rollouts,
+        "mean reward of continuations after a segment, minus that before it",
+        needs=frozenset({PAIRS, CONTINUATIONS}),
+        unbiased=True,
+        settings={"k": Whole(4, 1, "continuations from each boundary"), **_BOUNDARIES},
+        more_needs=_at_boundaries,
+    ),
+    "oracle": CreditSource(
+        _of_rollouts,
+        "the same from many continuations whose tokens are not counted (a control)",
+        needs=frozenset({PAIRS, CONTINUATIONS}),
+        charged=False,
+        warning="credit oracle is a control: the tokens of its continuations are not counted in the record",
+        settings={"k": Whole(16, 1, "continuations from each boundary"), **_BOUNDARIES},
+        more_needs=_at_boundaries,
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -18,10 +18,15 @@ of the order of one over the tokens of the batch, and another length of step. Al
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import CRITIC
+from grposcope.core.named_settings import Choice, Decimal, Whole
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -76,7 +81,7 @@ def targets(rollouts: RolloutBatch, decay: float, gamma: float) -> Float[Tensor,
     return (advantage + values).where(rollouts.mask, 0.0)
 
 
-def of_rollouts(
+def _of_rollouts(
     objective: Objective,
     rollouts: RolloutBatch,
     gamma: float = 1.0,
@@ -99,3 +104,24 @@ def values_of(rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """The values that a critic gave the rollouts, in float64; UserError without."""
     lacking = "learns beside the policy in our own training loop; these rollouts have no values"
     return rollouts.annotation("values", f"credit value needs a critic, which {lacking}").double()
+
+
+SOURCES: dict[str, CreditSource] = {
+    "value": CreditSource(
+        _of_rollouts,
+        "what a critic trained beside the policy did not predict (GAE)",
+        needs=frozenset({CRITIC}),
+        settings={
+            "lambda": Decimal(0.95, 0.0, 1.0, "λ of GAE; 1 for the reward less the value", closed=True),
+            "gamma": Decimal(1.0, 0.0, 1.0, "discount per token", closed=True),
+            "alpha": Decimal(None, 0.0, math.inf, "λ = 1 − 1/(α · length) in place of lambda (VAPO), biased"),
+            "critic_lambda": Decimal(1.0, 0.0, 1.0, "λ of the returns that the critic learns", closed=True),
+            "whiten": Choice(("no", "yes"), "subtract the batch's mean and divide by its σ, biased"),
+            "trunk": Choice(("own", "shared"), "layers below the value head: a copy that learns, or the policy's"),
+            "updates": Whole(4, 1, "steps of the critic per optimiser step, each on a part of the batch"),
+            "lr": Decimal(None, 0.0, math.inf, "learning rate of the critic"),
+            "warmup": Whole(0, 0, "optimiser steps in which only the critic learns"),
+        },
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -17,10 +17,15 @@ logits are cut off by top-k or top-p counts as if they were not.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import FEEDBACK, TEACHER
+from grposcope.core.named_settings import Decimal, Text
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -39,7 +44,7 @@ def _log_ratio(
     return total
 
 
-def of_rollouts(
+def _of_rollouts(
     objective: Objective, rollouts: RolloutBatch, gamma: float = 0.0, outcome: float = 0.0, **settings: object
 ) -> Float[Tensor, "B T"]:
     """`_log_ratio` of the rollouts, plus `outcome` times the objective's advantage; UserError without log q."""
@@ -50,3 +55,27 @@ def of_rollouts(
     )
     credit = _log_ratio(rollouts.logp, other, rollouts.mask, gamma)
     return credit + outcome * objective.token_advantages(rollouts, torch.float64) if outcome else credit
+
+
+SOURCES: dict[str, CreditSource] = {
+    "teacher": CreditSource(
+        _of_rollouts,
+        "log-probability under a teacher minus the policy's own",
+        needs=frozenset({TEACHER}),
+        settings={
+            "model": Text("", "the teacher, a name or a folder"),
+            "gamma": Decimal(0.0, 0.0, 1.0, "weight of a later token's log-ratio per token", closed=True),
+            "outcome": Decimal(0.0, 0.0, math.inf, "weight of outcome credit that is added", closed=True),
+        },
+    ),
+    "feedback": CreditSource(
+        _of_rollouts,
+        "the same with the policy itself as teacher, told the right answer",
+        needs=frozenset({FEEDBACK}),
+        settings={
+            "gamma": Decimal(0.0, 0.0, 1.0, "weight of a later token's log-ratio per token", closed=True),
+            "outcome": Decimal(0.0, 0.0, math.inf, "weight of outcome credit that is added", closed=True),
+        },
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -22,7 +22,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grposcope.core.capabilities import PAIRS
 from grposcope.lab.credit.merging import merged
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -56,6 +58,18 @@ def nodes(tokens: Int[Tensor, "B T"], group: int) -> Int[Tensor, "B T"]:
     return node
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`prefix` of the rollouts and their outcome rewards, whatever the objective's advantage."""
     return _prefix(rollouts.tokens, rollouts.mask, rollouts.rewards)
+
+
+SOURCES: dict[str, CreditSource] = {
+    "prefix": CreditSource(
+        _of_rollouts,
+        "mean reward of rollouts with the same text up to and with the token, minus that of others with the same text "
+        "before it",
+        needs=frozenset({PAIRS}),
+        unbiased=True,
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -11,7 +11,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import STEP_REWARDS
 from grposcope.lab.credit import labels
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -41,6 +43,19 @@ def process(
     return normalised.flip(-1).cumsum(-1).flip(-1) * mask
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`process` of the rollouts' step labels, whatever the objective's advantage; UserError without labels."""
     return process(*labels.of_steps(rollouts), rollouts.mask, rollouts.groups[1])
+
+
+SOURCES: dict[str, CreditSource] = {
+    "process": CreditSource(
+        _of_rollouts,
+        "process supervision of the GRPO paper (biased)",
+        needs=frozenset({STEP_REWARDS}),
+        from_steps=process,
+        warning="credit process, GRPO's process supervision as published, is biased: where later steps are right less "
+        "often than earlier ones it teaches the policy to stop early; credit steps is not biased",
+    ),
+}
+"""Name of a setting -> source of credit."""

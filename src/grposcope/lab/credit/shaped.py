@@ -18,6 +18,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import ENTROPY
+from grposcope.core.named_settings import Decimal
+from grposcope.lab.credit.source import SPREADS, CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -34,12 +37,12 @@ def _entropy_weights(entropy: Float[Tensor, "B T"], mask: Bool[Tensor, "B T"]) -
     return _mean_one(torch.where(inside.sum(-1, keepdim=True) > 0, inside, 1.0), mask)
 
 
-def position(objective: Objective, rollouts: RolloutBatch, decay: float = 0.98) -> Float[Tensor, "B T"]:
+def _position(objective: Objective, rollouts: RolloutBatch, decay: float = 0.98) -> Float[Tensor, "B T"]:
     """The objective's advantage times `_position_weights`."""
     return objective.token_advantages(rollouts, torch.float64) * _position_weights(rollouts.mask, decay)
 
 
-def entropy(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _entropy(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """The objective's advantage times `_entropy_weights` of the policy that sampled."""
     return objective.token_advantages(rollouts, torch.float64) * _entropy_weights(rollouts.entropy, rollouts.mask)
 
@@ -49,3 +52,22 @@ def _mean_one(weights: Tensor, mask: Tensor) -> Tensor:
     return inside * (
         mask.sum(-1, keepdim=True) / inside.sum(-1, keepdim=True).clamp(min=torch.finfo(inside.dtype).tiny)
     )
+
+
+SOURCES: dict[str, CreditSource] = {
+    "position": CreditSource(
+        _position,
+        "the advantage, weighted by the tokens still to come (biased)",
+        provides=SPREADS,
+        warning="credit position is biased: it weighs tokens by how long the rollout will be, not by what they earn",
+        settings={"decay": Decimal(0.98, 0.0, 1.0, "discount per token in the sum over the tokens still to come")},
+    ),
+    "entropy": CreditSource(
+        _entropy,
+        "the advantage, weighted by the policy's entropy (biased)",
+        needs=frozenset({ENTROPY}),
+        provides=SPREADS,
+        warning="credit entropy is biased: it weighs tokens by how undecided the policy was, not by what they earn",
+    ),
+}
+"""Name of a setting -> source of credit."""

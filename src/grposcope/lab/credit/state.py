@@ -22,8 +22,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grposcope.core.capabilities import PAIRS, STEP_ENDS
 from grposcope.lab.credit import labels
 from grposcope.lab.credit.merging import merged
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -60,7 +62,19 @@ def places(
     return before, after
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`state` of the rollouts, their steps and outcome rewards, whatever the objective's advantage."""
     _, ends = labels.of_steps(rollouts)
     return _state(rollouts.tokens, ends, rollouts.mask, rollouts.rewards)
+
+
+SOURCES: dict[str, CreditSource] = {
+    "state": CreditSource(
+        _of_rollouts,
+        "the same, over rollouts that passed through the same step",
+        needs=frozenset({PAIRS, STEP_ENDS}),
+        warning="credit state treats rollouts that wrote the same step as equal from there on, and is biased as "
+        "far as they differ",
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -16,7 +16,9 @@ from __future__ import annotations
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import PAIRS, STEP_REWARDS
 from grposcope.lab.credit import labels
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective, advantages
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -41,6 +43,17 @@ def steps(
     return compared.gather(-1, number) * mask
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`steps` of the rollouts' step labels; the objective's advantage is not used, so nothing standardizes it."""
     return steps(*labels.of_steps(rollouts), rollouts.mask, rollouts.groups[1])
+
+
+SOURCES: dict[str, CreditSource] = {
+    "steps": CreditSource(
+        _of_rollouts,
+        "verified steps still to come, minus those of the other rollouts, never standardized",
+        needs=frozenset({PAIRS, STEP_REWARDS}),
+        from_steps=steps,
+    ),
+}
+"""Name of a setting -> source of credit."""

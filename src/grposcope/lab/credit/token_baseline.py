@@ -19,7 +19,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from grposcope.core.capabilities import COLLISION, PAIRS
 from grposcope.core.errors import UserError
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -59,7 +61,18 @@ def _without(values: Float[Tensor, "P G T"]) -> Float[Tensor, "P G T"]:
     return torch.einsum("ij,pjt->pit", others.to(values), values)
 
 
-def of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
+def _of_rollouts(objective: Objective, rollouts: RolloutBatch) -> Float[Tensor, "B T"]:
     """`_token_baseline` of the rollouts, whatever the objective's advantage; UserError without Σπ²."""
     lacking = "credit token_baseline needs Σπ² of every token, which these rollouts do not carry"
     return _token_baseline(rollouts.logp, rollouts.annotation("collision", lacking), rollouts.mask, rollouts.rewards)
+
+
+SOURCES: dict[str, CreditSource] = {
+    "token_baseline": CreditSource(
+        _of_rollouts,
+        "the reward, minus the rewards of the others weighted by their score norms up to the token",
+        needs=frozenset({PAIRS, COLLISION}),
+        unbiased=True,
+    ),
+}
+"""Name of a setting -> source of credit."""

@@ -30,7 +30,10 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from grposcope.core.capabilities import PAIRS, STEP_MARK, TREES
 from grposcope.core.errors import UserError
+from grposcope.core.named_settings import Choice, Whole, Widths
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 
@@ -66,7 +69,7 @@ def filling(widths: tuple[int, ...], group: int) -> tuple[int, ...]:
     return (widths[0] * (group // leaves), *widths[1:])
 
 
-def check_group(values: Mapping[str, Any], group: int) -> None:
+def _check_group(values: Mapping[str, Any], group: int) -> None:
     """UserError where a group cannot be made of trees of the `widths` among these values of the settings."""
     widths = values["widths"]
     try:
@@ -106,7 +109,7 @@ def generated(levels: Int[Tensor, "B T"], mask: Bool[Tensor, "B T"], group: int,
     return int((mask.sum(-1) - origins(levels, mask, group, widths)[1]).sum())
 
 
-def of_rollouts(
+def _of_rollouts(
     objective: Objective, rollouts: RolloutBatch, widths: tuple[int, ...] = (2, 2, 2), **settings: object
 ) -> Float[Tensor, "B T"]:
     """`tree` of rollouts that were generated as trees; UserError for others. settings: how they were generated."""
@@ -116,3 +119,21 @@ def of_rollouts(
         "another credit",
     )
     return _tree(levels, rollouts.mask, rollouts.rewards, widths)
+
+
+SOURCES: dict[str, CreditSource] = {
+    "tree": CreditSource(
+        _of_rollouts,
+        "mean reward of the leaves below a branch of a tree, minus that below its siblings",
+        needs=frozenset({PAIRS, TREES}),
+        unbiased=True,
+        more_needs=lambda values: frozenset({STEP_MARK} if values["at"] == "step" else ()),
+        fits=_check_group,
+        settings={
+            "widths": Widths((2, 2, 2), "branches at each branching; their product is the number of leaves of a tree"),
+            "at": Choice(("tokens", "step", "newline"), "what is counted from one branching to the next"),
+            "every": Whole(0, 0, "how many of these from one branching to the next; 0: 8 tokens, or each step or line"),
+        },
+    ),
+}
+"""Name of a setting -> source of credit."""

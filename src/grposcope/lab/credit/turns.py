@@ -8,7 +8,7 @@ All tokens of a turn get its advantage. With turn rewards r_h, R_h = Σ_{k ≥ h
     value      R_h − V̂(s_h), V̂ the mean return of K continuations from the state before the turn
     branches   r_h + V̂(s_{h+1}) − V̂(s_h): Q − V
 
-are without bias: what is subtracted does not depend on the turn's action. The rules of trainers in `biased` are not;
+are without bias: what is subtracted does not depend on the turn's action. The rules of trainers in `_biased` are not;
 `maths.turn_rules` has all of them and what each is biased by.
 """
 
@@ -19,7 +19,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from grposcope.core.capabilities import PAIRS, TURN_VALUES, TURNS
 from grposcope.core.errors import UserError
+from grposcope.core.named_settings import Choice, Whole
+from grposcope.lab.credit.source import CreditSource
 from grposcope.lab.objectives import Objective
 from grposcope.lab.rollout_batch import RolloutBatch
 from grposcope.maths import turn_rules
@@ -37,7 +40,7 @@ BIASED = {
 """Value of the setting -> rule of `maths.turn_rules`; `gigpo` adds the advantage of the rollout."""
 
 
-def fair(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Tensor, "B T"]:
+def _fair(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Tensor, "B T"]:
     """Credit (B, T) by a rule without bias of rollouts alone, in units of the rewards."""
 
     def of_group(rewards: Floats, states: Ints) -> Floats:
@@ -49,7 +52,7 @@ def fair(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Tenso
     return _by_group(rollouts, of_group)
 
 
-def biased(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Tensor, "B T"]:
+def _biased(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Tensor, "B T"]:
     """Credit (B, T) by a rule of trainers that is biased, in units of the rewards but for gigpo, in deviations."""
     name = BIASED[rule]
 
@@ -69,7 +72,7 @@ def biased(objective: Objective, rollouts: RolloutBatch, rule: str) -> Float[Ten
     return _by_group(rollouts, of_group)
 
 
-def valued(objective: Objective, rollouts: RolloutBatch, form: str, k: int) -> Float[Tensor, "B T"]:
+def _valued(objective: Objective, rollouts: RolloutBatch, form: str, k: int) -> Float[Tensor, "B T"]:
     """Credit (B, T) from the values of states that rollouts carry; k says how they were drawn, which is done before."""
     values = _table(rollouts, rollouts.annotation("turn_values", "credit turn_values needs continuations of each turn, "
                     "which grposcope train draws; these rollouts have none: use another credit"))  # fmt: skip
@@ -109,3 +112,44 @@ def _table(rollouts: RolloutBatch, values: Tensor, summed: bool = False) -> Floa
             if inside.any():
                 table[row, turn] = own[row][inside].sum() if summed else own[row][inside][0]
     return table
+
+
+SOURCES: dict[str, CreditSource] = {
+    "turns": CreditSource(
+        _fair,
+        "what a turn still led to, minus the same of the other rollouts at the same turn, or in the same state",
+        needs=frozenset({PAIRS, TURNS}),
+        unbiased=True,
+        settings={
+            "rule": Choice(
+                FAIR,
+                "what is compared: the return from the turn on, the whole return, or the "
+                "return of turns that began in one state",
+            )
+        },
+    ),
+    "turn_values": CreditSource(
+        _valued,
+        "the same, minus or between values of the states before turns, from continuations",
+        needs=frozenset({PAIRS, TURNS, TURN_VALUES}),
+        unbiased=True,
+        settings={
+            "form": Choice(("branches", "value"), "reward and next value minus value, or return minus value"),
+            "k": Whole(4, 1, "continuations from each state"),
+        },
+    ),
+    "trainer_turns": CreditSource(
+        _biased,
+        "advantages of turns as trainers make them (biased)",
+        needs=frozenset({PAIRS, TURNS}),
+        warning="credit trainer_turns has the rules of today's trainers, each of which is biased; credit turns is not",
+        settings={
+            "rule": Choice(
+                tuple(BIASED),
+                "mean of those who take the turn, of their turn rewards, of whole "
+                "returns, over rows, over own turns; step groups; GiGPO",
+            )
+        },
+    ),
+}
+"""Name of a setting -> source of credit."""

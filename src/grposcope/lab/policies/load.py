@@ -74,7 +74,7 @@ def load(name: str, dtype: torch.dtype | None = None, device: str = "cpu", remot
     dtype = torch.float32 if dtype is None else dtype
     if not (Path(name) / "config.json").is_file() and (Path(name) / adapters.CONFIG).is_file():
         base = load(adapters.base_of(Path(name)), dtype, "cpu", remote_code)
-        with_adapters = adapters.attached(base.model, Path(name), dtype)
+        with_adapters = _attached(base.model, Path(name), dtype)
         tokenizer = base.tokenizer
         if (Path(name) / "tokenizer_config.json").is_file():
             with _loading(name):
@@ -132,6 +132,32 @@ def check(name: str) -> None:
             _check_hub(name)
         except (OSError, ValueError) as error:
             raise _cannot_load(name, error) from error
+
+
+def _attached(base: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """The model `base` with the adapters of `folder` in its layers, its own weights frozen; UserError without PEFT.
+
+    Only safetensors are read.
+    """
+    if not (folder / "adapter_model.safetensors").is_file():
+        raise UserError(
+            f"{folder} has no adapter_model.safetensors, the only kind that is read; save the adapters again in that "
+            "format"
+        )
+    try:
+        from peft import PeftModel
+    except ImportError:
+        raise UserError(f"{folder} holds adapters, which need peft; pip install peft") from None
+    try:
+        model = PeftModel.from_pretrained(base, str(folder), is_trainable=True)
+    except Exception as error:  # of PEFT, for what a damaged folder holds: of any kind
+        if isinstance(error, ImportError) or lost_device(error):
+            raise
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UserError(
+            f"cannot load the adapters in {folder}: {reason}; give the whole folder of the checkpoint"
+        ) from None
+    return model.get_base_model().to(dtype)
 
 
 def encode(policy: Policy, prompts: Sequence[str], instruction: str = "", room: int = 0) -> tuple[Tensor, Tensor]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 
 import torch
@@ -25,23 +24,19 @@ from grposcope.lab.sampling.logprobs import token_collisions, token_logprobs
 logger = logging.getLogger("grposcope")
 
 
-@dataclass(frozen=True)
-class Term:
-    """What is differentiated: Σ w log π − Σ bonus · H.
+def accumulate(
+    model: PreTrainedModel,
+    rollouts: RolloutBatch,
+    rows: Tensor,
+    temperature: float,
+    micro_batch: int,
+    weigh: cpu.Weigh,
+    bonus: Tensor | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Add the gradient of Σ w log π − Σ bonus · H over the rows (r,), in ascending order, to `.grad` of the parameters.
 
     weigh: the weights w (b, T) of some rows (b,) of a batch, from these and their log-probabilities (b, T). bonus
     (B, T): coefficients of the entropies, or None.
-    """
-
-    weigh: cpu.Weigh
-    bonus: Tensor | None = None
-
-
-def accumulate(
-    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float, micro_batch: int, term: Term
-) -> tuple[Tensor, Tensor]:
-    """Add the gradient of `term` over the rows (r,), in ascending order, to `.grad` of the parameters.
-
     Returns log π (r, T) and the entropies in nats (r, T), 0 where masked, the latter 0 everywhere without a bonus.
     Completions go through the model `micro_batch` at a time.
     """
@@ -50,11 +45,11 @@ def accumulate(
         return nothing, nothing.clone()
     passes, reason = _passes(model, rollouts), _why_autograd(model)
     if passes is not None and not reason:
-        return passes.accumulate(rollouts, rows, temperature, micro_batch, term.weigh, term.bonus)
+        return passes.accumulate(rollouts, rows, temperature, micro_batch, weigh, bonus)
     if model.device.type == "cpu":
         _say_slow(reason or _no_passes(model, rollouts))
     model.train(recomputes_activations(model))
-    parts = [_by_autograd(model, rollouts, batch, temperature, term) for batch in rows.split(micro_batch)]
+    parts = [_by_autograd(model, rollouts, batch, temperature, weigh, bonus) for batch in rows.split(micro_batch)]
     model.eval()
     return torch.cat([logp for logp, _ in parts]), torch.cat([entropy for _, entropy in parts])
 
@@ -116,14 +111,19 @@ def _in_parts(rollouts: RolloutBatch, micro_batch: int, values: Callable[[Tensor
 
 @cpu.with_products
 def _by_autograd(
-    model: PreTrainedModel, rollouts: RolloutBatch, rows: Tensor, temperature: float, term: Term
+    model: PreTrainedModel,
+    rollouts: RolloutBatch,
+    rows: Tensor,
+    temperature: float,
+    weigh: cpu.Weigh,
+    bonus: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=term.bonus is not None)
+    logp, entropy = token_logprobs(model, rollouts, rows, temperature, entropy=bonus is not None)
     narrow = (0, rollouts.mask.shape[1] - logp.shape[1])
     logp = F.pad(logp, narrow)
-    total = (term.weigh(rows, logp.detach()) * logp).sum()
+    total = (weigh(rows, logp.detach()) * logp).sum()
     nats = torch.zeros_like(logp) if entropy is None else F.pad(entropy, narrow)
-    if term.bonus is not None:
-        total = total - (term.bonus[rows] * nats).sum()
+    if bonus is not None:
+        total = total - (bonus[rows] * nats).sum()
     total.backward()
     return logp.detach(), nats.detach()

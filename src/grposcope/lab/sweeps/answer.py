@@ -15,7 +15,6 @@ from grposcope.core.estimate import Estimate
 from grposcope.core.run import Run
 from grposcope.core.text import number, visible
 from grposcope.lab.sweeps.drive import RunState
-from grposcope.lab.sweeps.plan import SweepPlan
 from grposcope.lab.sweeps.table import CellResult, SweepTable
 from grposcope.render import charts as base
 from grposcope.render.page import Document
@@ -29,16 +28,6 @@ LEVEL = 0.05
 
 CURVES = 8
 """Runs whose curves are drawn over each other at most."""
-
-
-def of_plan(plan: SweepPlan) -> Answer:
-    """What a plan would run: its cells."""
-    seeds = ", ".join(map(str, plan.seeds))
-    said = f"{len(plan.runs)} runs in {plan.out}: {len(plan.cells)} settings, seeds {seeds}."
-    rows = [(cell.name, "baseline" if cell.name == plan.baseline else "") for cell in plan.cells]
-    document = {**plan.document(), "out": str(plan.out), "runs": len(plan.runs)}
-    tables = [Table("", ("setting", ""), rows)]
-    return Answer("plan", "What will be run?", sentence=said, tables=tables, document=document)
 
 
 def _answer(result: SweepTable, states: Sequence[RunState]) -> Answer:

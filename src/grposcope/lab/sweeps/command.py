@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from grposcope.commands.output import finish, json_flag, say
+from grposcope.core.answer import Answer, Table
 from grposcope.core.errors import UserError
 from grposcope.core.flag import flag
+from grposcope.lab.sweeps.plan import SweepPlan
 
 if TYPE_CHECKING:
     from grposcope.lab.sweeps.drive import Launcher, RunState
@@ -60,14 +62,13 @@ def check_flags(arguments: argparse.Namespace) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what is not finished, then print the table; exit status 1 where a run failed."""
-    from grposcope.lab.sweeps import answer
     from grposcope.lab.sweeps import plan as plans
     from grposcope.render import terminal
     from grposcope.render.document import of_answer
 
     plan = plans.read(Path(arguments.plan), arguments.out)
     if arguments.check:
-        planned = answer.of_plan(plan)
+        planned = _answer_of_plan(plan)
         say(arguments, terminal.text(planned))
         finish(arguments, of_answer(planned))
         return 0
@@ -111,3 +112,13 @@ def _compare(arguments: argparse.Namespace, plan: SweepPlan, states: list[RunSta
     document = {"out": str(plan.out), **of_answer(content.top), "page": str(page)}
     finish(arguments, {**document, "runs": [state.document() for state in states]})
     return int(any(state.status == "failed" for state in states))
+
+
+def _answer_of_plan(plan: SweepPlan) -> Answer:
+    """What a plan would run: its cells."""
+    seeds = ", ".join(map(str, plan.seeds))
+    said = f"{len(plan.runs)} runs in {plan.out}: {len(plan.cells)} settings, seeds {seeds}."
+    rows = [(cell.name, "baseline" if cell.name == plan.baseline else "") for cell in plan.cells]
+    document = {**plan.document(), "out": str(plan.out), "runs": len(plan.runs)}
+    tables = [Table("", ("setting", ""), rows)]
+    return Answer("plan", "What will be run?", sentence=said, tables=tables, document=document)

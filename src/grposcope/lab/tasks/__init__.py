@@ -48,12 +48,6 @@ TASKS: dict[str, type[Task]] = {
 """Name on the command line -> task."""
 
 
-def forms() -> str:
-    """Names of all tasks in one line, for the help text of settings that name a task."""
-    *most, last = (task.form or name for name, task in TASKS.items())
-    return f"{', '.join(most)} or {last}"
-
-
 def load(spec: str, reward: str | None = None) -> Task:
     """The task that `name[:argument]` names; reward is `module:function`, for tasks that take one.
 

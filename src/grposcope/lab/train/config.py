@@ -35,10 +35,11 @@ from grposcope.core.capabilities import (
 from grposcope.core.errors import UserError
 from grposcope.lab import allocation, batch_memory, cpu, tasks
 from grposcope.lab import credit as credits
+from grposcope.lab.allocation import ALLOCATORS
 from grposcope.lab.credit import described
 from grposcope.lab.objectives import Objective, advantages, divergences, recipes
 from grposcope.lab.objectives.surrogates import Cispo, Clip, OneSided
-from grposcope.lab.tasks import faults
+from grposcope.lab.tasks import TASKS, faults
 from grposcope.lab.train.optimizer import OPTIMIZERS, SCHEDULES
 from grposcope.lab.train.stale_weights import Staleness
 from grposcope.maths import corrections
@@ -46,6 +47,19 @@ from grposcope.maths.aggregation import METHODS
 from grposcope.maths.constraints import Constraint, parse_all
 from grposcope.maths.corrections import Correction
 from grposcope.watch import loggers
+
+
+def _task_forms() -> str:
+    """Names of all tasks in one line, for the help text of settings that name a task."""
+    *most, last = (task.form or name for name, task in TASKS.items())
+    return f"{', '.join(most)} or {last}"
+
+
+def _allocators_described() -> str:
+    """The allocators and what each does, in one line."""
+    listed = "; ".join(f"{name}, {allocator.help}" for name, allocator in ALLOCATORS.items())
+    return f"which problems a batch draws: {listed}"
+
 
 DTYPES = ("float32", "bfloat16")
 
@@ -123,7 +137,7 @@ class TrainConfig:
     model: str = _option(
         "tiny", "tiny, tables, smollm2, a model folder, or a Hugging Face hub name", group="what", trl=FOLLOWED
     )
-    task: str = _option("arithmetic", tasks.forms, group="what", trl=FOLLOWED)
+    task: str = _option("arithmetic", _task_forms, group="what", trl=FOLLOWED)
     reward: str | None = _option(
         None,
         "your own reward function, module:function (with jsonl:PATH); several with their weights, "
@@ -191,7 +205,7 @@ class TrainConfig:
         least=1,
         trl=_decides("steps_per_generation"),
     )
-    allocate: str = _option("uniform", allocation.described, group="batch", trl=FOLLOWED)
+    allocate: str = _option("uniform", _allocators_described, group="batch", trl=FOLLOWED)
     micro_batch: int = _option(
         0,
         "rollouts per forward pass, 0 to fit memory; does not change the result",

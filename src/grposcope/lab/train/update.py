@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from grposcope.lab.objectives import Objective, divergences, reductions
 from grposcope.lab.objectives.objective import row_weights
 from grposcope.lab.rollout_batch import RolloutBatch, rows_of_groups
-from grposcope.lab.sampling.accumulate import Term, accumulate
+from grposcope.lab.sampling.accumulate import accumulate
 from grposcope.lab.train.moved_weights import MovedWeights
 
 
@@ -110,8 +110,7 @@ def update(
         taken_weights[rows] = found.float()
         return found
 
-    term = Term(weigh, bonus)
-    logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, term)
+    logp, entropy = accumulate(model, rollouts, rows, temperature, micro_batch, weigh, bonus)
     norm, moved = _step(model, optimizer, clip_grad)
     logp, old, taken, credit, _, reference = part = given(rows, logp)
     loss = float(objective.partial_loss(*part)) - (0.0 if bonus is None else float((bonus[rows] * entropy).sum()))

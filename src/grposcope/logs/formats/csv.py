@@ -6,17 +6,18 @@ import csv
 import math
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import WRITTEN_NAN
+from grposcope.core.text import visible
 from grposcope.logs.columns import RUNS, ColumnBuilder, RawLog
-from grposcope.logs.formats import wandb
 from grposcope.logs.formats.console import printed_number
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import LogFile, first_few
-from grposcope.logs.hints import Hints
+from grposcope.logs.hints import Hints, UndecidedError
 from grposcope.logs.text_numbers import written_number
 
 DELIMITERS = ",\t;"
@@ -26,7 +27,7 @@ TOGETHER = 2048
 """Number of rows that are converted at a time."""
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the first two lines of a text have the same number of fields, with commas, tabs or semicolons between."""
     lines = [line for line in file.head.decode("utf-8", "replace").split("\n")[:3] if line.strip()]
     if file.shape != "text" or len(lines) < 2:
@@ -48,7 +49,7 @@ def header_alone(file: LogFile) -> list[str]:
     return names if whole else []
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the file; lines with another number of fields than the header are left out with a note."""
     builder = ColumnBuilder()
     delimiter = _delimiter(file)
@@ -56,7 +57,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     rows = _cells(file, delimiter)
     _, header = next(rows, (0, []))
     names = [name.strip() for name in header]
-    chart = wandb.exported(file.path, names, hints.run)
+    chart = _exported(file.path, names, hints.run)
     if chart is not None:
         names = list(chart.values())
     if len(set(names)) < len(names) or not all(names):
@@ -78,6 +79,30 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if odd:
         file.notes.append(f"{len(odd)} lines do not have {len(header)} fields and were left out: {first_few(odd)}")
     return RawLog(file.path, builder, notes=file.notes, numbered=chart is not None)
+
+
+_EXPORTED = re.compile(r"(?P<run>.+?) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
+_AXES = ("Step", "_step", "train/global_step", "Relative Time (Process)", "Wall Time", "step", "global_step")
+
+
+def _exported(path: Path, header: list[str], run: int | None = None) -> dict[int, str] | None:
+    """Column -> name without the run's, of a chart exported from the W&B page; None for other tables.
+
+    Columns with the extremes over what the chart smoothed keep their endings __MIN and __MAX. Of several runs, those of
+    the run number `run` (from 1, by name); UndecidedError where none is named.
+    """
+    if len(header) < 2 or header[0] not in _AXES:
+        return None
+    matches = {k: match for k, name in enumerate(header) if k and (match := _EXPORTED.fullmatch(name))}
+    if len(matches) < len(header) - 1:
+        return None
+    runs = sorted({match["run"] for match in matches.values()})
+    if len(runs) > 1 and (run is None or not 1 <= run <= len(runs)):
+        some = ", ".join(f"{k} {visible(name, 40)}" for k, name in enumerate(runs[:6], 1))
+        raise UndecidedError(f"{path}: a chart of {len(runs)} runs ({some})", "run")
+    chosen = runs[(run or 1) - 1]
+    names = {k: match["metric"] + (match["bound"] or "") for k, match in matches.items() if match["run"] == chosen}
+    return {0: header[0], **names}
 
 
 def _delimiter(file: LogFile) -> str:
@@ -142,4 +167,4 @@ def _with_points(cells: list[str]) -> list[str]:
     return pointed if all(not cell or printed_number(cell) is not None for cell in pointed) else cells
 
 
-KIND = LogKind(read, file=recognises, generic=True)
+KIND = LogKind(_read, file=_recognises, generic=True)

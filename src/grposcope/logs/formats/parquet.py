@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from grposcope.core.errors import UserError
 from grposcope.core.files import read_whole
-from grposcope.core.run import Floats
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,14 +56,3 @@ def _opened(path: Path) -> pq.ParquetFile:
 def _unreadable(path: Path, error: Exception) -> UserError:
     first = (str(error).splitlines() or ["unknown"])[0]
     return UserError(f"{path}: cannot be read ({first}); delete it or copy it again")
-
-
-def number_columns(rows: pa.Table, without: Sequence[str]) -> dict[str, Floats]:
-    """Columns of numbers as float64, NaN for null; those named in `without` and all others are left out."""
-    import pyarrow as pa
-
-    return {
-        name: np.asarray(rows[name].cast(pa.float64(), safe=False).to_numpy(), np.float64)
-        for name in rows.column_names
-        if name not in without and (pa.types.is_floating(rows[name].type) or pa.types.is_integer(rows[name].type))
-    }

@@ -6,7 +6,6 @@ their length, 5 four bytes. https://protobuf.dev/programming-guides/encoding/
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 
 Value = int | bytes
@@ -44,15 +43,6 @@ def child(value: Value) -> bytes:
 def text(value: Value) -> str:
     """The text of a field, decoded as UTF-8."""
     return child(value).decode("utf-8", "replace")
-
-
-def floats(value: Value, form: str) -> list[float]:
-    """The numbers of a field, one or packed, in the struct format "f" or "d"; ValueError where one is cut off."""
-    data = child(value)
-    size = struct.calcsize(form)
-    if len(data) % size:
-        raise ValueError("numbers are cut off")
-    return list(struct.unpack(f"<{len(data) // size}{form}", data))
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:

@@ -22,7 +22,7 @@ from grposcope.core.files import WRITTEN_NAN
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import ExactReader, LogFile
-from grposcope.logs.formats.protobuf import Value, child, fields, floats, text
+from grposcope.logs.formats.protobuf import Value, child, fields, text
 from grposcope.logs.hints import Hints
 
 LONGEST = 256 << 20
@@ -39,7 +39,7 @@ _DEPTH = 4
 _SHORT = 1 << 16  # length in bytes up to which the checksum of the length is not computed, which takes time
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the file begins with a record whose length has the right checksum."""
     head = file.head
     if len(head) < _HEAD.size:
@@ -63,7 +63,7 @@ def is_our_verdict(path: str) -> bool:
     return parts[-2:-1] == (VERDICT,) and "tfevents" in parts[-1]
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of an event file, or of a folder of them; UserError where the folder has several runs."""
     place = file.path
     paths = _event_files(place) if place.is_dir() else [place]
@@ -159,7 +159,7 @@ def _event(message: bytes, config: dict[str, Any]) -> tuple[int, float, list[tup
     scalars: list[tuple[str, float]] = []
     for number, value in fields(message):
         if number == 1:
-            wall = floats(value, "d")[0]
+            wall = _floats(value, "d")[0]
         elif number == 2 and isinstance(value, int):
             step = value if value < 1 << 63 else value - (1 << 64)
         elif number == 5:
@@ -175,7 +175,7 @@ def _value(message: bytes, config: dict[str, Any]) -> Iterator[tuple[str, float]
         if number == 1:
             tag = text(value)
         elif number == 2:
-            scalar = floats(value, "f")[0]
+            scalar = _floats(value, "f")[0]
         elif number == 8:
             scalar = _tensor(tag, value, config)
     if tag and scalar is not None:
@@ -189,11 +189,11 @@ def _tensor(tag: str, value: Value, config: dict[str, Any]) -> float | None:
         if number == 1 and isinstance(inner, int):
             kind = inner
         elif number == 4 and kind in (1, 2):
-            numbers += floats(inner, "f" if kind == 1 else "d")
+            numbers += _floats(inner, "f" if kind == 1 else "d")
         elif number == 5:
-            numbers += floats(inner, "f")
+            numbers += _floats(inner, "f")
         elif number == 6:
-            numbers += floats(inner, "d")
+            numbers += _floats(inner, "d")
         elif number == 8 and tag.startswith("args"):
             try:
                 content = json.loads(text(inner))
@@ -201,6 +201,15 @@ def _tensor(tag: str, value: Value, config: dict[str, Any]) -> float | None:
                 continue
             config.update(content if isinstance(content, dict) else {})
     return numbers[0] if len(numbers) == 1 else None
+
+
+def _floats(value: Value, form: str) -> list[float]:
+    """The numbers of a field, one or packed, in the struct format "f" or "d"; ValueError where one is cut off."""
+    data = child(value)
+    size = struct.calcsize(form)
+    if len(data) % size:
+        raise ValueError("numbers are cut off")
+    return list(struct.unpack(f"<{len(data) // size}{form}", data))
 
 
 def _records(file: LogFile) -> Iterator[bytes]:
@@ -244,4 +253,4 @@ def _masked(checksum: int) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-KIND = LogKind(read, file=recognises, folder=lambda folder: bool(_event_files(folder)))
+KIND = LogKind(_read, file=_recognises, folder=lambda folder: bool(_event_files(folder)))

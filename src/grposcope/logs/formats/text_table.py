@@ -46,17 +46,17 @@ class _TextTable:
         return any("reward" in name.lower() for name in self.names) and bool(self.rows)
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the beginning of a text has such a table with a column of a reward."""
     if file.shape != "text":
         return False
     lines = file.head.decode("utf-8", "replace").split("\n")
-    return any(table.has_reward for table in tables(enumerate(lines, 1)))
+    return any(table.has_reward for table in _tables(enumerate(lines, 1)))
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of the largest table with a reward; lines of another number of cells are left out with a note."""
-    found = [table for table in tables((line, text) for line, text, _ in file.lines()) if table.has_reward]
+    found = [table for table in _tables((line, text) for line, text, _ in file.lines()) if table.has_reward]
     table = max(found, key=lambda table: len(table.names) * len(table.rows))
     notes = file.notes
     if len(found) > 1:
@@ -75,7 +75,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, builder, notes=notes)
 
 
-def tables(lines: Iterator[tuple[int, str]]) -> Iterator[_TextTable]:
+def _tables(lines: Iterator[tuple[int, str]]) -> Iterator[_TextTable]:
     """Every table of a text, by its numbered lines."""
     header: list[str] = []
     table: _TextTable | None = None
@@ -131,4 +131,4 @@ def _names(header: Sequence[str]) -> list[str]:
     return [name if names.index(name) == k else f"{name} ({k + 1})" for k, name in enumerate(names)]
 
 
-KIND = LogKind(read, file=recognises)
+KIND = LogKind(_read, file=_recognises)

@@ -7,7 +7,6 @@ the exit code are read. The wandb package is not needed.
 
 from __future__ import annotations
 
-import re
 import struct
 import zlib
 from collections.abc import Iterator
@@ -16,12 +15,11 @@ from typing import Any
 
 from grposcope.core.errors import UserError
 from grposcope.core.files import json_value
-from grposcope.core.text import visible
 from grposcope.logs.columns import ColumnBuilder, RawLog
 from grposcope.logs.formats.kind import LogKind
 from grposcope.logs.formats.log_file import ExactReader, LogFile
 from grposcope.logs.formats.protobuf import child, fields, text
-from grposcope.logs.hints import Hints, UndecidedError
+from grposcope.logs.hints import Hints
 
 MAGIC = b":W&B"
 BLOCK = 32768
@@ -31,8 +29,6 @@ LONGEST = 256 << 20
 _HEADER = struct.Struct("<IHB")
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _HISTORY, _CONFIG, _RUN, _EXIT = 2, 5, 17, 18  # fields of wandb's Record
-_EXPORTED = re.compile(r"(?P<run>.+?) - (?P<metric>.+?)(?P<bound>__MIN|__MAX)?")
-_AXES = ("Step", "_step", "train/global_step", "Relative Time (Process)", "Wall Time", "step", "global_step")
 
 
 def _run_files(folder: Path) -> list[Path]:
@@ -41,7 +37,7 @@ def _run_files(folder: Path) -> list[Path]:
     return sorted({path.resolve() for pattern in patterns for path in folder.glob(pattern)})
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a .wandb file, or of the only one in a folder; UserError where it has several."""
     if file.path.is_dir():
         records = _run_files(file.path)
@@ -76,26 +72,6 @@ def read(file: LogFile, hints: Hints) -> RawLog:
     if not len(rows):
         raise UserError(f"{file.path} holds no history; the run logged nothing, or the start of the file is missing")
     return RawLog(file.path, rows, status=status, notes=file.notes, logged=config, place="history row", name=title)
-
-
-def exported(path: Path, header: list[str], run: int | None = None) -> dict[int, str] | None:
-    """Column -> name without the run's, of a chart exported from the W&B page; None for other tables.
-
-    Columns with the extremes over what the chart smoothed keep their endings __MIN and __MAX. Of several runs, those of
-    the run number `run` (from 1, by name); UndecidedError where none is named.
-    """
-    if len(header) < 2 or header[0] not in _AXES:
-        return None
-    matches = {k: match for k, name in enumerate(header) if k and (match := _EXPORTED.fullmatch(name))}
-    if len(matches) < len(header) - 1:
-        return None
-    runs = sorted({match["run"] for match in matches.values()})
-    if len(runs) > 1 and (run is None or not 1 <= run <= len(runs)):
-        some = ", ".join(f"{k} {visible(name, 40)}" for k, name in enumerate(runs[:6], 1))
-        raise UndecidedError(f"{path}: a chart of {len(runs)} runs ({some})", "run")
-    chosen = runs[(run or 1) - 1]
-    names = {k: match["metric"] + (match["bound"] or "") for k, match in matches.items() if match["run"] == chosen}
-    return {0: header[0], **names}
 
 
 def _history(message: bytes) -> dict[str, Any]:
@@ -187,4 +163,4 @@ def _records(file: LogFile) -> Iterator[bytes]:
         file.notes.append("the last record is unfinished and was left out")
 
 
-KIND = LogKind(read, magic=MAGIC, folder=lambda folder: bool(_run_files(folder)))
+KIND = LogKind(_read, magic=MAGIC, folder=lambda folder: bool(_run_files(folder)))

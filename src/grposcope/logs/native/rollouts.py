@@ -32,11 +32,6 @@ _MAY_LACK = (
 _NAME = re.compile(r"step-(\d{1,15})\.parquet")
 
 
-def file_of(run: Path, step: int) -> Path:
-    """The file of a step in the folder of a run."""
-    return run / FOLDER / f"step-{step:06d}.parquet"
-
-
 def write(file: IO[bytes], step: int, sampled: Sequence[Rollout]) -> None:
     """Write the rollouts of a step."""
     import pyarrow as pa

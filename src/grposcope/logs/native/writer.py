@@ -21,6 +21,7 @@ from grposcope.core.errors import UserError
 from grposcope.core.files import append, atomic, dumps, write_json
 from grposcope.core.rollouts import Rollout
 from grposcope.logs.native import rollouts
+from grposcope.logs.native.rollouts import FOLDER
 from grposcope.logs.native.schema import LINES, RunConfig, RunPhase
 
 PHASE_WIDTH = 128
@@ -88,7 +89,7 @@ class RunWriter:
 
     def rollouts(self, step: int, sampled: Sequence[Rollout]) -> None:
         """Write some rollouts of a step, token by token, as rollouts/step-….parquet."""
-        target = rollouts.file_of(self.folder, step)
+        target = _rollout_file(self.folder, step)
         with _explained(self.folder, "make room, then resume the run"):
             target.parent.mkdir(exist_ok=True)
             with atomic(target) as file:
@@ -132,6 +133,11 @@ class RunWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _rollout_file(run: Path, step: int) -> Path:
+    """The file of a step in the folder of a run."""
+    return run / FOLDER / f"step-{step:06d}.parquet"
 
 
 def refuse_used(folder: Path, beside: Collection[str] = ()) -> None:

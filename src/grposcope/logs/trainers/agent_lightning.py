@@ -30,7 +30,7 @@ def _without_reward(columns: Columns) -> Made | None:
     return None if share is None else Made(1 - share.values, f"1 − {share.formula}")
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """Dead groups, turns and rows of a rollout, and rollouts without a reward, from the counts that it logs."""
     found = {
         "agent/errors": _without_reward(columns),
@@ -51,7 +51,7 @@ AGENT_LIGHTNING = replace(
         or ("training/reward" in keys and any(key.startswith("actor/") for key in keys))
     ),
     keys={**VERL.keys, "reward": ("training/reward", *VERL.keys["reward"])},
-    made=made,
+    made=_made,
     defects=(),
     logs=(),
     how_to_log={

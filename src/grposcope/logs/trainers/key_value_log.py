@@ -38,7 +38,7 @@ _DOINGS = re.compile(r"(?:complete|finish|sav|start|evaluat|load|runn?|writ)(?:e
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
-def recognises(file: LogFile) -> bool:
+def _recognises(file: LogFile) -> bool:
     """Whether the beginning of the file shows that it is such a log (`shown`)."""
     if file.shape == "json document" and file.first_row is None and shown(file.head):
         return not file.is_document
@@ -267,4 +267,4 @@ def _without_commas(rows: list[Row], file: LogFile) -> list[Row]:
     ]  # fmt: skip
 
 
-KIND = LogKind(read, file=recognises, generic=True)
+KIND = LogKind(read, file=_recognises, generic=True)

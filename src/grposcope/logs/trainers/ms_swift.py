@@ -42,7 +42,7 @@ _SPEEDS = ("train_speed(s/it)", "elapsed_time")
 _ROWS: tuple[Fields, ...] = tuple({key: _STEP, speed: object} for key in STEPS for speed in _SPEEDS)
 
 
-def step_of(row: Mapping[str, Any]) -> int | None:
+def _step_of(row: Mapping[str, Any]) -> int | None:
     """The step that a row says in words, "5/200"; None for a row of anybody else."""
     texts = (row.get(key) for key in STEPS)
     matches = (_STEP.fullmatch(text) for text in texts if isinstance(text, str))
@@ -53,14 +53,14 @@ def _read_lines(file: LogFile, hints: Hints) -> RawLog:
     """The rows of a logging.jsonl with their steps; the texts about time and progress are left out."""
     rows = ColumnBuilder()
     for line, row in objects(file):
-        step = step_of(row)
+        step = _step_of(row)
         numbers = {key: value for key, value in row.items() if not isinstance(value, str)}
         if "log_history" not in row:  # the last line of a run, which has all rows once more
             rows.row(line, numbers if step is None else {**numbers, "step": step})
     return _with_arguments(RawLog(file.path, rows, "ms-swift", notes=file.notes), file.path.parent)
 
 
-def read_folder(folder: LogFile, hints: Hints) -> RawLog:
+def _read_folder(folder: LogFile, hints: Hints) -> RawLog:
     """An output folder by its log, with the groups of its completions; without a log, or a checkpoint, by its state."""
     path = folder.path
     if (path / LOG).is_file():
@@ -94,7 +94,7 @@ def _is_output(folder: Path) -> bool:
     return bool(arguments(folder)) and ((folder / LOG).is_file() or bool(trl.state_files(folder)))
 
 
-def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+def _define(columns: Columns, settings: Settings, window: int) -> Definitions:
     """Metrics of keys whose meaning depends on settings or values: reward_std, kl."""
     defined: dict[str, str] = {}
     notes: list[str] = []
@@ -131,7 +131,7 @@ MS_SWIFT = replace(
         "agent/turns": ("num_turns",),
     },
     made=None,
-    define=define,
+    define=_define,
     version="4.6.0",
     configured=lambda keys: "rlhf_type" in keys,
     settings=(
@@ -164,7 +164,7 @@ MS_SWIFT = replace(
     leaves_files_of="trl",
     logs=(
         LogKind(_read_lines, shapes=LINES, rows=_ROWS),
-        LogKind(read_folder, folder=_is_output), ms_swift_completions.KIND,
+        LogKind(_read_folder, folder=_is_output), ms_swift_completions.KIND,
     ),
     how_to_log={
         **TRL.how_to_log,

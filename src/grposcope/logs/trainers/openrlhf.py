@@ -25,7 +25,7 @@ _TRAIN = re.compile(r"Global step (?P<step>\d{1,15}): \{(?P<rest>.*)")
 _EVALUATION = re.compile(r"global_step (?P<step>\d{1,15}), eval_metrics: \{(?P<rest>.*)")
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
+def _read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows = ColumnBuilder()
     cut: list[int] = []
@@ -126,7 +126,7 @@ OPENRLHF = Trainer(
     ),
     logs=(
         LogKind(
-            read_console,
+            _read_console,
             printed=re.compile(rb"Global step \d{1,15}: \{|global_step \d{1,15}, eval_metrics: \{"),
         ),
     ),

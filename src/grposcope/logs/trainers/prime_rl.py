@@ -63,15 +63,15 @@ def _of_any_agent(metric: str) -> tuple[re.Pattern[str], ...]:
     )
 
 
-def agents(keys: Collection[str]) -> list[str]:
+def _agents(keys: Collection[str]) -> list[str]:
     """Names of the agents whose rewards are logged over all environments."""
     forms = _of_any_agent("reward")
     return sorted({match["agent"] for key in keys for form in forms if (match := form.fullmatch(key))})
 
 
-def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+def _define(columns: Columns, settings: Settings, window: int) -> Definitions:
     """Of several agents, the metrics of the one that is trained; none where several are."""
-    names = agents(columns)
+    names = _agents(columns)
     if len(names) < 2:
         return {}, []
     shares = {name: columns.get(f"{_prefix(columns)}agg/all/{name}/is_trainable/mean") for name in names}
@@ -91,7 +91,7 @@ def _prefix(keys: Collection[str]) -> str:
     return "train/" if any(key.startswith("train/agg/") for key in keys) else ""
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The share of dead groups, and why rollouts ended."""
     return {**_dead(columns), **_ends(columns)}
 
@@ -121,7 +121,7 @@ def _ends(columns: Columns) -> dict[str, Made]:
 
 def _dead(columns: Columns) -> dict[str, Made]:
     """The share of dead groups: those of which nothing or all is solved, for rewards from 0 to 1."""
-    names = agents(columns)
+    names = _agents(columns)
     base = f"{_prefix(columns)}agg/all/{names[0]}" if len(names) == 1 else ""
     some, least, most = (columns.get(f"{base}/{key}") for key in ("solved_some", "reward/min", "reward/max"))
     if some is None or least is None or most is None or np.nanmin(least) < 0 or np.nanmax(most) > 1:
@@ -129,7 +129,7 @@ def _dead(columns: Columns) -> dict[str, Made]:
     return {"dead_fraction": Made(1 - some, f"1 − {base}/solved_some")}
 
 
-def scoped(keys: Collection[str]) -> Scoped:
+def _scoped(keys: Collection[str]) -> Scoped:
     """The keys of each environment; of a run on one environment with several agents, those of each agent."""
     scoped: Scoped = {}
     for key in keys:
@@ -203,7 +203,7 @@ PRIME_RL = Trainer(
     title="prime-rl",
     recognises=lambda keys: bool(
         keys & {"mismatch_kl/all/mean", "kl_ent_ratio/mean", "is_truncated/all/mean", *_scopes("num_total_tokens")}
-        or agents(keys)
+        or _agents(keys)
     ),
     keys={
         "reward": _scopes("reward"),
@@ -233,9 +233,9 @@ PRIME_RL = Trainer(
     patterns={
         metric: _of_any_agent(key) for metric, key in zip(("reward", "length", "truncated"), _OF_AGENTS, strict=True)
     },
-    define=define,
-    made=made,
-    scoped=scoped,
+    define=_define,
+    made=_made,
+    scoped=_scoped,
     logs=(LogKind(_read_exports, folder=lambda folder: folder.name == EXPORTS and bool(export_files(folder))),),
     without_reward="it has no reward: the orchestrator of prime-rl logs it in its own file; give that file as well",
     version="of August 2026",

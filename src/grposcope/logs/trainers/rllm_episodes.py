@@ -39,13 +39,13 @@ def find(place: Path) -> WrittenFiles | None:
     if place.is_file():
         if not _is_episode(place):
             return None
-        return WrittenFiles("rllm", place, partial(rollouts, notes=notes), notes=notes)
+        return WrittenFiles("rllm", place, partial(_rollouts, notes=notes), notes=notes)
     for folder in (place / EPISODES, place):
         steps = {int(match[1]): path for path in _folders(folder) if (match := _STEP.fullmatch(path.name))}
         if steps:
-            return WrittenFiles("rllm", dict(sorted(steps.items())), partial(rollouts, notes=notes), notes=notes)
+            return WrittenFiles("rllm", dict(sorted(steps.items())), partial(_rollouts, notes=notes), notes=notes)
     if (match := _STEP.fullmatch(place.name)) and _files(place):
-        return WrittenFiles("rllm", {int(match[1]): place}, partial(rollouts, notes=notes), notes=notes)
+        return WrittenFiles("rllm", {int(match[1]): place}, partial(_rollouts, notes=notes), notes=notes)
     return None
 
 
@@ -61,7 +61,7 @@ def _is_episode(path: Path) -> bool:
     return path.suffix == ".json" and KIND.recognises(LogFile(path))
 
 
-def rollouts(path: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
+def _rollouts(path: Path, notes: list[str] | None = None) -> Iterator[Rollout]:
     """The trajectories of an episode, or of all episodes of a step. notes: takes what did not fit, a sentence each.
 
     UserError, with the file, for what is no episode.

@@ -30,7 +30,7 @@ _OWN = frozenset(
 )  # fmt: skip
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
+def _read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows, left_out = ColumnBuilder(), LeftOut()
     cut: list[int] = []
@@ -48,7 +48,7 @@ def read_console(file: LogFile, hints: Hints) -> RawLog:
     return RawLog(file.path, rows, "roll", notes=file.notes, left_out=left_out)
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The share of dead groups, and that of actions which an environment does not take."""
     return {**_dead(columns), **_bad_actions(columns)}
 
@@ -69,7 +69,7 @@ def _dead(columns: Columns) -> dict[str, Made]:
     return {"dead_fraction": Made(1 - mixed, "1 − group/mixed_groups_ratio")}
 
 
-def scoped(keys: Collection[str]) -> Scoped:
+def _scoped(keys: Collection[str]) -> Scoped:
     """The keys of each domain of problems."""
     scoped: Scoped = {}
     for key in keys:
@@ -106,8 +106,8 @@ ROLL = Trainer(
         "seconds_step": ("time/step_total",),
     },
     patterns={"agent/turns": (re.compile(r"env/[^/]+/num_actions(?:/mean)?"),)},
-    made=made,
-    scoped=scoped,
+    made=_made,
+    scoped=_scoped,
     version="of August 2026",
     configured=lambda keys: (
         "rollout_batch_size" in keys and any(key.startswith(("actor_train.", "actor_infer.")) for key in keys)
@@ -132,7 +132,7 @@ ROLL = Trainer(
         Setting("pg_clip", default=0.2),
         Setting("ppo_epochs", default=1),
     ),
-    logs=(LogKind(read_console, printed=re.compile(rb"\bmetrics_tag: \{\"step\": ")),),
+    logs=(LogKind(_read_console, printed=re.compile(rb"\bmetrics_tag: \{\"step\": ")),),
     how_to_log={
         "reward": "critic/score/mean, always logged",
         "evaluation": "eval_steps and validation",

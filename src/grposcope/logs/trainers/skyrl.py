@@ -13,13 +13,13 @@ import numpy as np
 from grposcope.logs.trainers.trainer import Columns, Made, Setting, Trainer
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """Turns of the policy, and the share of dead groups, which the asynchronous trainer drops."""
     keep = columns.get("async/keep_rate")
-    return turns(columns) | ({} if keep is None else {"dead_fraction": Made(1 - keep, "1 − async/keep_rate")})
+    return _turns(columns) | ({} if keep is None else {"dead_fraction": Made(1 - keep, "1 − async/keep_rate")})
 
 
-def turns(columns: Columns) -> dict[str, Made]:
+def _turns(columns: Columns) -> dict[str, Made]:
     """Turns of the policy: its tokens in a rollout over those of a turn."""
     whole, each = (columns.get(f"generate/{key}") for key in ("avg_assistant_tokens", "tokens_per_turn_mean"))
     if whole is None or each is None:
@@ -69,7 +69,7 @@ SKYRL = Trainer(
         "agent/turns": ("environment/num_turns",),
         "agent/seconds_tools": ("generate/trajectory_time_env_mean",),
     },
-    made=made,
+    made=_made,
     version="0.3.0",
     configured=lambda keys: any(key.startswith(("trainer.policy.", "trainer.algorithm.")) for key in keys),
     settings=(

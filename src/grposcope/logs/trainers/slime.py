@@ -24,7 +24,7 @@ _LINE = re.compile(r"\b(?P<kind>rollout|multi_turn|step|perf|eval) (?P<number>\d
 _COUNTERS = {"step": "train/step", "eval": "eval/step"}
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
+def _read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows = ColumnBuilder()
     cut: list[int] = []
@@ -119,7 +119,9 @@ SLIME = Trainer(
         Setting("train_async", default=False),
     ),
     counters=("train/step", "step", "rollout/step", "eval/step"),
-    logs=(LogKind(read_console, printed=re.compile(rb"\b(?:rollout|step|perf) \d{1,15}: \{'(?:rollout|train|perf)/")),),
+    logs=(
+        LogKind(_read_console, printed=re.compile(rb"\b(?:rollout|step|perf) \d{1,15}: \{'(?:rollout|train|perf)/")),
+    ),
     without_reward="it has no reward: slime logs it with the rollouts, as rollout/raw_reward; give that log as well",
     how_to_log={
         "reward": "rollout/raw_reward, always logged; give the log of the rollouts too",

@@ -18,7 +18,7 @@ from grposcope.logs.trainers.trainer import Columns, Made, Scoped, Setting, Trai
 _TAG = re.compile(r"env/(?P<tag>(?!all/)[^/]+)/(?P<rest>.+)")
 
 
-def made(columns: Columns) -> dict[str, Made]:
+def _made(columns: Columns) -> dict[str, Made]:
     """The share of dead groups, the length of completions of one turn, and how stale the sampler's weights were."""
     found = {}
     mixed = columns.get("env/all/by_group/frac_mixed")
@@ -35,7 +35,7 @@ def made(columns: Columns) -> dict[str, Made]:
     return found
 
 
-def scoped(keys: Collection[str]) -> Scoped:
+def _scoped(keys: Collection[str]) -> Scoped:
     """The keys of each tag of problems."""
     found: Scoped = {}
     for key in keys:
@@ -49,8 +49,8 @@ TINKER = Trainer(
     title="Tinker",
     recognises=lambda keys: bool(keys & {"progress/done_frac", "env/all/reward/total"}),
     component=re.compile(r"reward/(?!mean$|std$)(?P<name>[^/]+)(?P<what>)"),
-    made=made,
-    scoped=scoped,
+    made=_made,
+    scoped=_scoped,
     keys={
         "reward": ("env/all/reward/total",),
         "agent/turns": ("env/all/turns_per_episode",),

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from grposcope.core import metrics
-from grposcope.core.not_finite import made_absent
 from grposcope.core.run import Bools, Floats
 from grposcope.logs.columns import leaves
 from grposcope.logs.formats.kind import LogKind
@@ -248,7 +247,9 @@ class Trainer:
     def with_terms(self, table: Columns, settings: Settings) -> dict[str, Floats]:
         """The table with a NaN that was written for want of a term as an absent value (`no_term`)."""
         absent = {} if self.no_term is None else self.no_term(table, settings)
-        return {name: made_absent(column, absent[name]) if name in absent else column for name, column in table.items()}
+        return {
+            name: _made_absent(column, absent[name]) if name in absent else column for name, column in table.items()
+        }
 
     def worked_out(self, columns: Columns, defined: Mapping[str, str]) -> dict[str, Made]:
         """Metrics that follow from several columns and are not among those `defined` (key -> metric)."""
@@ -262,6 +263,11 @@ class Trainer:
             return exact
         forms = self.patterns.get(name, ())
         return len(keys) + next((k for k, form in enumerate(forms) if form.fullmatch(key)), len(forms))
+
+
+def _made_absent(column: Floats, rows: Bools) -> Floats:
+    """The column with each NaN that was written in these rows (N,) as absent; infinities stay."""
+    return np.where(rows & np.isnan(column), np.nan, column)
 
 
 def with_prefix(key: str) -> tuple[str, str]:

@@ -38,7 +38,7 @@ COMPONENT = re.compile(r"rewards/(?P<name>.+?)(?:/(?P<what>mean|std))?")
 """Keys of single reward functions."""
 
 
-def define(columns: Columns, settings: Settings, window: int) -> Definitions:
+def _define(columns: Columns, settings: Settings, window: int) -> Definitions:
     """Metrics of keys whose meaning depends on version or settings: reward_std, frac_reward_zero_std, kl, reward."""
     defined: dict[str, str] = {}
     notes: list[str] = []
@@ -70,7 +70,7 @@ def define(columns: Columns, settings: Settings, window: int) -> Definitions:
     return defined, notes
 
 
-def no_term(table: Columns, settings: Settings) -> dict[str, Bools]:
+def _no_term(table: Columns, settings: Settings) -> dict[str, Bools]:
     """Rows (N,) in which KL and entropy have no term, where TRL divides 0 by 0 and logs NaN.
 
     KL has none with beta = 0; both have none where no token counts: every completion is cut at the limit and left out
@@ -358,8 +358,8 @@ TRL = Trainer(
     },
     component=COMPONENT,
     made=_tool_shares,
-    define=define,
-    no_term=no_term,
+    define=_define,
+    no_term=_no_term,
     conventions={"ddof": 1, "eps": 1e-4},
     version="1.16",
     configured=lambda keys: (

@@ -30,6 +30,18 @@ from grposcope.logs.formats.log_file import LogFile
 from grposcope.logs.hints import Hints
 from grposcope.logs.logged_rollouts import agree
 
+
+def _number_columns(rows: pa.Table, without: Sequence[str]) -> dict[str, Floats]:
+    """Columns of numbers as float64, NaN for null; those named in `without` and all others are left out."""
+    import pyarrow as pa
+
+    return {
+        name: np.asarray(rows[name].cast(pa.float64(), safe=False).to_numpy(), np.float64)
+        for name in rows.column_names
+        if name not in without and (pa.types.is_floating(rows[name].type) or pa.types.is_integer(rows[name].type))
+    }
+
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -70,7 +82,7 @@ def step_of(path: Path) -> int:
     return int(match[1]) if match else 0
 
 
-def read(file: LogFile, hints: Hints) -> RawLog:
+def _read(file: LogFile, hints: Hints) -> RawLog:
     """A folder of completions, or one file of them, without metrics: the metrics are made of the groups."""
     path = file.path
     paths = files(path) if path.is_dir() else [path]
@@ -105,8 +117,8 @@ def groups(
             continue
         values, parts = _rewards(table, components)
         used.update(dict.fromkeys(parts))
-        advantage = parquet.number_columns(table, without=()).get("advantage")
-        functions = parquet.number_columns(table, without=_NO_REWARDS)
+        advantage = _number_columns(table, without=()).get("advantage")
+        functions = _number_columns(table, without=_NO_REWARDS)
         at = _step_of(table, path)
         where[at] = path
         texts = [_text(prompt) for prompt in table["prompt"].to_pylist()]
@@ -151,7 +163,7 @@ def rollouts(path: Path, components: Collection[str] = ()) -> Iterator[Rollout]:
     table = _table(path)
     step = _step_of(table, path)
     functions = _functions(table, components)
-    advantages = parquet.number_columns(table, without=()).get("advantage")
+    advantages = _number_columns(table, without=()).get("advantage")
     texts = zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
     for index, (prompt, completion) in enumerate(texts):
         said = _message_list(prompt)
@@ -236,8 +248,8 @@ def _rollouts(path: Path, components: Collection[str]) -> tuple[Rollout, ...]:
     """The rollouts in a file, texts only, without tokens."""
     table = _table(path)
     rewards, names = _rewards(table, components)
-    columns = parquet.number_columns(table, without=_NO_REWARDS)
-    advantages = parquet.number_columns(table, without=()).get("advantage")
+    columns = _number_columns(table, without=_NO_REWARDS)
+    advantages = _number_columns(table, without=()).get("advantage")
     made, count, before = [], 0, None
     for i, (prompt, answer) in enumerate(
         zip(table["prompt"].to_pylist(), table["completion"].to_pylist(), strict=True)
@@ -270,7 +282,7 @@ def _rewards(table: pa.Table, components: Collection[str]) -> tuple[Floats, list
 def _functions(table: pa.Table, components: Collection[str]) -> dict[str, Floats]:
     """Columns of the reward functions: those of `components`, else those of decimal numbers, as TRL writes rewards;
     whole numbers, such as an answer that a function logs (`log_extra`), are some only where there are no others."""
-    columns = parquet.number_columns(table, without=_NO_REWARDS)
+    columns = _number_columns(table, without=_NO_REWARDS)
     if components:
         return {name: column for name, column in columns.items() if name in components}
     decimal = {name: column for name, column in columns.items() if str(table[name].type) in _DECIMAL}
@@ -293,7 +305,7 @@ def _text(prompt: Any) -> str:
 
 
 KIND = LogKind(
-    read,
+    _read,
     magic=parquet.MAGIC,
     columns=frozenset(("prompt", "completion", "advantage")),
     folder=lambda folder: bool(files(folder)),

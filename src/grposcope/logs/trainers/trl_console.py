@@ -48,7 +48,7 @@ _Bar = tuple[int, int]
 
 
 @dataclass
-class Printed:
+class _Printed:
     """A printed row: its line, its values, how many progress bars were drawn before it; whether it is cut off.
 
     bar: the step of the last of these that is of the training, None without one; next_bar: of the first one behind it.
@@ -69,7 +69,7 @@ class Printed:
 
 def read(file: LogFile, hints: Hints) -> RawLog:
     """The dicts in a printed text as rows; lines of other kinds are counted and left out."""
-    rows: list[Printed] = []
+    rows: list[_Printed] = []
     left_out, drawn = LeftOut(), list[_Bar]()
     for line, text in _whole_dicts(file):
         here = len(rows)
@@ -79,7 +79,7 @@ def read(file: LogFile, hints: Hints) -> RawLog:
         for match in _DICT.finditer(text):
             values = printed_pairs(match["rest"] + "}")
             if values.keys() & {"loss", "reward", "train_runtime"} or any(key.startswith("eval_") for key in values):
-                rows.append(Printed(line, _of_evaluation(values), len(drawn), not match["end"]))
+                rows.append(_Printed(line, _of_evaluation(values), len(drawn), not match["end"]))
         if len(rows) == here and text.strip():
             left_out.add(line, text)
     steps = _steps(rows, _of_training(rows, drawn), hints.settings, file.notes)
@@ -99,7 +99,7 @@ def _draw(drawn: list[_Bar], bar: _Bar, before: int) -> None:
         drawn.append(bar)
 
 
-def _of_training(rows: Sequence[Printed], drawn: Sequence[_Bar]) -> int | None:
+def _of_training(rows: Sequence[_Printed], drawn: Sequence[_Bar]) -> int | None:
     """Give each row the steps of the progress bars of the training around it; the last step of all, where a bar has
     reached its end after the last row of training.
 
@@ -151,7 +151,7 @@ def _whole_dicts(file: LogFile) -> Iterator[tuple[int, str]]:
     yield from begun
 
 
-def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes: list[str]) -> list[int | None]:
+def _steps(rows: Sequence[_Printed], done: int | None, settings: Settings, notes: list[str]) -> list[int | None]:
     """The step of each row: that of the progress bars if they rise with the training rows, else by counting these.
 
     Bars and epochs may fall to where they began, as where a program was started again. done: the last step, where a bar
@@ -167,7 +167,7 @@ def _steps(rows: Sequence[Printed], done: int | None, settings: Settings, notes:
     return by_epochs or _counted(rows, rewards, every)
 
 
-def _of_epochs(rows: Sequence[Printed]) -> list[int | None] | None:
+def _of_epochs(rows: Sequence[_Printed]) -> list[int | None] | None:
     """The step of each row: that of the progress bar drawn just before or just behind it, whichever is in proportion to
     its epoch; else what the epoch says. None where neither is in proportion in most rows.
     """
@@ -204,13 +204,13 @@ def _filled(steps: Sequence[int | None]) -> list[int | None]:
     return filled
 
 
-def _epoch(row: Printed) -> float:
+def _epoch(row: _Printed) -> float:
     """The epoch of a row; NaN without one."""
     epoch = row.values.get("epoch")
     return epoch if isinstance(epoch, float) else math.nan
 
 
-def _bars_rise(train: Sequence[Printed], rewards: bool) -> bool:
+def _bars_rise(train: Sequence[_Printed], rewards: bool) -> bool:
     """Whether each row of training has a progress bar, and these rise but for a few starts."""
     bars = [row.bar for row in train if row.bar is not None]
     if len(bars) < len(train):
@@ -223,12 +223,12 @@ def _bars_rise(train: Sequence[Printed], rewards: bool) -> bool:
     return rising and len(starts) <= FEW * len(bars)
 
 
-def _is_of_policy(row: Printed, rewards: bool) -> bool:
+def _is_of_policy(row: _Printed, rewards: bool) -> bool:
     """Whether a row of training is of no supervised phase, whose rows lack the reward that others have (`rewards`)."""
     return not rewards or "reward" in row.values
 
 
-def _steps_per_row(train: Sequence[Printed], done: int | None, settings: Settings) -> tuple[int, str]:
+def _steps_per_row(train: Sequence[_Printed], done: int | None, settings: Settings) -> tuple[int, str]:
     """How many steps each row of training stands for, and a note that says so. done: as in `_steps`."""
     rows = len(train)
     every = settings.get("logging_steps", 0)
@@ -243,7 +243,7 @@ def _steps_per_row(train: Sequence[Printed], done: int | None, settings: Setting
     return 1, f"printed rows have no step, so row k counts as step k × 1 (logging_steps) {ask}"
 
 
-def _counted(rows: Sequence[Printed], rewards: bool, every: int) -> list[int | None]:
+def _counted(rows: Sequence[_Printed], rewards: bool, every: int) -> list[int | None]:
     """The step of each row by the rows of training up to it; None before the first, and anew where epochs begin anew.
 
     every: steps that a row of training stands for.

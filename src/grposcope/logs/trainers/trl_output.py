@@ -12,7 +12,7 @@ in the rewards at the steps that they share.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,61 +30,55 @@ RECORD = "grposcope"
 """Folder in the output folder that the callback records to."""
 
 
-@dataclass(frozen=True)
-class _Output:
-    """Folders of a TRL run. given: the one that the user named; output, record: None where there is none."""
-
-    given: Path
-    output: Path | None
-    record: Path | None
-
-
-def find(folder: Path) -> _Output | None:
-    """The folders of a TRL run with a record, given either of them; None for any other folder."""
+def find(folder: Path) -> tuple[Path | None, Path] | None:
+    """The output folder (None without one) and the record of a TRL run, given either; None for any other folder."""
     if schema.is_record(folder / RECORD):
-        return _Output(folder, folder, folder / RECORD)
+        return folder, folder / RECORD
     if not schema.is_record(folder) or schema.read_config(folder).engine != "trl":
         return None
     logged = schema.read_config(folder).resolved.get("logged", {})
     named = logged.get("output_dir") if isinstance(logged, Mapping) else None
     places = [folder.resolve().parent, *([Path(named)] if isinstance(named, str) else [])]
-    return _Output(folder, next((candidate for candidate in places if _is_output(candidate)), None), folder)
+    return next((candidate for candidate in places if _is_output(candidate)), None), folder
 
 
-def read(output: _Output, hints: Hints) -> Run:
-    """The run, joined. UserError where the output folder is given and holds checkpoints of another run."""
-    assert output.record is not None
-    run = _with_settings(reader.read(output.record))
-    if output.output is None:
+def read(folder: Path, hints: Hints) -> Run:
+    """The run of a folder that `find` finds, joined. UserError where it is the output folder and holds checkpoints of
+    another run."""
+    folders = find(folder)
+    assert folders is not None
+    output, record = folders
+    run = _with_settings(reader.read(record))
+    if output is None:
         return run
     notes: list[str] = []
-    states = trl.state_files(output.output)
+    states = trl.state_files(output)
     if states:
         earlier = normalize(trl.read_state(LogFile(states[0]), hints), hints)
         if (step := trl.differ(run.table, earlier.table)) is not None:
-            said = f"{output.record} and {states[0]} are of different runs: their rewards at step {step} differ"
-            if output.given == output.output:
-                raise UserError(f"{said}; give {output.record} or {states[0].parent}")
+            said = f"{record} and {states[0]} are of different runs: their rewards at step {step} differ"
+            if folder == output:
+                raise UserError(f"{said}; give {record} or {states[0].parent}")
             return replace(run, meta=replace(run.meta, notes=(*run.meta.notes, f"{said}; only the record was read")))
         table = _with_earlier(run.table, earlier.table)
         if len(table["step"]) > run.steps:
             last = int(table["step"][len(table["step"]) - run.steps - 1])
             notes.append(f"steps up to {last} come from {states[0].parent.name}, because the record began later")
             run = replace(run, table=table)
-    if (files := trl_completions.files(output.output)) and not run.rollouts:
+    if (files := trl_completions.files(output)) and not run.rollouts:
         components = {name.removeprefix("component/") for name in run.table if name.startswith("component/")}
         settings = {"group": run.setting("group")}
         groups, rollouts, said_of_them = trl_completions.groups(files, settings, components)
         if not len(run.groups):
             run, notes = replace(run, groups=groups), notes + said_of_them
         run = replace(run, rollouts=rollouts)
-    return replace(run, meta=replace(run.meta, source=output.given, notes=(*run.meta.notes, *notes)))
+    return replace(run, meta=replace(run.meta, source=folder, notes=(*run.meta.notes, *notes)))
 
 
 def models(folder: Path) -> dict[int, Path]:
     """Step -> folder of the model of a TRL run or checkpoint, in order of steps; empty for any other folder."""
-    place = find(folder)
-    output = folder if place is None or place.output is None else place.output
+    output, _ = find(folder) or (None, folder)
+    output = output or folder
     by_step = {
         int(path.name.removeprefix("checkpoint-")): path
         for path in output.glob("checkpoint-*")

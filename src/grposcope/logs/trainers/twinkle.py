@@ -22,7 +22,7 @@ _LINE = re.compile(r"\[?\bStep (?P<step>\d{1,15})(?:/\d{1,15}\]|:) \{(?P<rest>['
 _OWN = frozenset(form for key in ("policy_confidence", "mean_new_logp") for form in with_prefix(key))
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
+def _read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows, left_out = ColumnBuilder(), LeftOut()
     for line, text, _ in file.lines():
@@ -55,7 +55,7 @@ TWINKLE = Trainer(
     },
     component=re.compile(r"(?:train/)?(?!total_)(?P<name>\w+)_reward(?:_(?P<what>std))?"),
     logs=(LogKind(
-        read_console,
+        _read_console,
         printed=re.compile(rb"\bStep \d{1,15}(?:/\d{1,15}\]|:) \{'(?:train/|profiling/|learning rate|loss')"),
     ),),
     how_to_log={

@@ -58,7 +58,7 @@ BARE, CLOSED, OPEN, BROKEN = "a number", "a bracket", "a separator", "no value"
 """How a line ends: with a number whose digits may go on, with a whole value, before a value, or within one."""
 
 
-def read_console(file: LogFile, hints: Hints) -> RawLog:
+def _read_console(file: LogFile, hints: Hints) -> RawLog:
     """The rows in a printed text; lines of other kinds are counted and left out."""
     rows = ColumnBuilder()
     last_keys: Counter[str] = Counter()
@@ -358,7 +358,7 @@ VERL = Trainer(
         LogKind(partial(jsonl.read, unwrap="data"), shapes=LINES, rows=({"step": object, "data": dict},)),
         verl_rollouts.KIND,
         rllm_episodes.KIND,
-        LogKind(read_console, printed=re.compile(rb"step:\s?\d{1,15}\s+- [^\s:]+:[-\d.np]")),
+        LogKind(_read_console, printed=re.compile(rb"step:\s?\d{1,15}\s+- [^\s:]+:[-\d.np]")),
     ),
     how_to_log={
         "groups": "trainer.rollout_data_dir",

@@ -93,25 +93,18 @@ def paired(rows: Sequence[Rollout]) -> list[_PairedTokens]:
     return shifts
 
 
-@dataclass(frozen=True)
-class _LogprobReading:
-    """What makes the sampler's log-probabilities the trainer's. words: of READINGS; left: mean distance in nats."""
-
-    fault: str
-    words: str
-    left: float
-
-
-def reading(pairs: Sequence[_PairedTokens]) -> _LogprobReading | None:
-    """What happened to the sampler's log-probabilities, None where they are right or nothing explains them."""
+def reading(pairs: Sequence[_PairedTokens]) -> tuple[str, str, float] | None:
+    """What makes the sampler's log-probabilities the trainer's: the fault, its words in READINGS and the mean distance
+    that is left, in nats; None where they are right or nothing explains them."""
     distance = _mean(pairs, lambda values: values)
     tokens = sum(int(pair.known.sum()) for pair in pairs)
     spread = float(np.std(np.concatenate([pair.trainer[pair.known] for pair in pairs]))) if pairs else 0.0
     if tokens < FEWEST or not distance > CLOSE or spread < CLOSE:
         return None
-    best = min((_LogprobReading(fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()),
-               key=lambda shift: shift.left)  # fmt: skip
-    return best if best.left <= min(EXPLAINED * distance, CLOSE) else None
+    best = min(
+        ((fault, words, _mean(pairs, right)) for words, (fault, right) in READINGS.items()), key=lambda read: read[2]
+    )
+    return best if best[2] <= min(EXPLAINED * distance, CLOSE) else None
 
 
 def _mean(pairs: Sequence[_PairedTokens], right: Callable[[Floats], Floats]) -> float:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grposcope.core.rollouts import Rollout
-from grposcope.core.run import Bools, Floats, Ints
+from grposcope.core.run import Bools, Ints
 from grposcope.signs.rollouts.evidence import PipelineEvidence, ScoredTokens
 
 LEAST_GROUPS = 8
@@ -153,16 +153,3 @@ def factors(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> list[float
     """Factors on the adapters under which the stated checkpoints of all rows were scored."""
     each = [set(evidence.scored[index].at_scale) for index in {row.checkpoint for row in rows}]
     return sorted(set.intersection(*each)) if each else []
-
-
-def logp_of(evidence: PipelineEvidence, rows: Sequence[RowTokens], row: RowTokens, writer: int) -> Floats:
-    """log π of the drawn tokens of a row under a writer: a checkpoint, or behind them the row's own at a factor."""
-    if writer < len(evidence.scored):
-        return np.asarray(evidence.scored[writer].logp[row.place][row.kept])
-    factor = factors(evidence, rows)[writer - len(evidence.scored)]
-    return np.asarray(evidence.scored[row.checkpoint].at_scale[factor][row.place][row.kept])
-
-
-def joined(parts: list[Floats]) -> Floats:
-    """Arrays of rows as one."""
-    return np.concatenate(parts) if parts else np.empty(0)

@@ -51,11 +51,11 @@ class AdvantageRecipe:
 def every(stated: Stated | None = None) -> Iterator[AdvantageRecipe]:
     """All recipes, those that trainers use most first; only those that agree with what is stated."""
     for recipe in _EVERY:
-        if stated is None or agrees(recipe, stated):
+        if stated is None or _agrees(recipe, stated):
             yield recipe
 
 
-def agrees(recipe: AdvantageRecipe, stated: Stated) -> bool:
+def _agrees(recipe: AdvantageRecipe, stated: Stated) -> bool:
     """Whether a recipe is what is stated, as far as that goes."""
     if stated.baseline not in (None, recipe.baseline) or stated.scale not in (None, recipe.scale):
         return False

@@ -25,10 +25,11 @@ import numpy as np
 from grposcope.core.rollouts import Bools, Floats, Ints
 from grposcope.core.text import visible
 from grposcope.maths.within_groups import Singles
-from grposcope.signs.texts import answers, familiarity, relations, token_ids, tokens, turn_features, vocabulary
+from grposcope.signs.texts import answers, familiarity, relations, tokens, turn_features, vocabulary
 from grposcope.signs.texts.answers import GivenAnswers
 from grposcope.signs.texts.sample import TextSample
-from grposcope.signs.texts.tokens import TextTokens
+from grposcope.signs.texts.tokens import TextTokens, stirred
+from grposcope.signs.texts.turn_features import TextTurn, shown
 from grposcope.signs.texts.vocabulary import Vocabulary
 
 WORDS = 1200
@@ -109,7 +110,7 @@ def of_sample(sample: TextSample, words: int = WORDS) -> TextFeatures:
     builder = _Builder()
     facts = _lengths(builder, sample, numbers)
     spoken, shown = _sequences(sample, words)
-    for name, column, kind in turn_features.columns(sample.turns) if sample.turns else ():
+    for name, column, kind in _turn_columns(sample.turns) if sample.turns else ():
         add = builder.add if name.startswith("number of ") else builder.add_frequent
         add(name, column, kind)
     _repetition(builder, sample, numbers, facts)
@@ -156,13 +157,46 @@ def _sequences(sample: TextSample, words: int) -> tuple[list[Singles], list[tupl
     if sample.tokens:
         spelled = dict(sample.spelled)
         chosen = vocabulary.sampled([4 * len(own) for own in sample.tokens])
-        calls = vocabulary.of_tokens(token_ids.joined([sample.tokens[row] for row in chosen], spelled), words // MORE)
-        presence = calls.presence(token_ids.joined(sample.tokens, spelled))
+        calls = vocabulary.of_tokens(_joined([sample.tokens[row] for row in chosen], spelled), words // MORE)
+        presence = calls.presence(_joined(sample.tokens, spelled))
         varying = _varying(presence)
         columns.append(presence[:, varying])
         several = ["tokens" if size > 1 else "token" for size in calls.sizes]
         names += [(f"has the {several[index]} {_quoted(calls.names[index])}", "tokens") for index in varying]
     return columns, names
+
+
+def _turn_columns(turns: Sequence[Sequence[TextTurn]], most: int = 25) -> list[tuple[str, Floats, str]]:
+    """Features of the turns and calls of N rollouts: name, column (N,), kind. most: of names, and of whole calls."""
+    calls = [[call for turn in own for call in turn.calls] for own in turns]
+    names = [[call.name for call in own] for own in calls]
+    made: list[tuple[str, Floats, str]] = [
+        ("number of turns", _column([len(own) for own in turns]), "turns"),
+        ("number of calls", _column([len(own) for own in calls]), "turns"),
+        ("has no calls", _column([not own for own in calls]), "turns"),
+        ("repeats a call", _column([len(set(own)) < len(own) for own in calls]), "calls"),
+        ("has an empty turn", _column([any(not turn.text.strip() and not turn.calls for turn in own) for own in turns]),
+         "turns"),
+    ]  # fmt: skip
+    for count, _ in Counter(map(len, turns)).most_common(8):
+        word = "turn" if count == 1 else "turns"
+        made.append((f"has exactly {count} {word}", _column([len(own) == count for own in turns]), "turns"))
+    for name, _ in Counter(name for own in names for name in set(own)).most_common(most):
+        quoted = f"“{visible(name, 40)}”"
+        made += [
+            (f"calls {quoted}", _column([name in own for own in names]), "calls"),
+            (f"calls {quoted} first", _column([own[:1] == [name] for own in names]), "calls"),
+            (f"calls {quoted} last", _column([own[-1:] == [name] for own in names]), "calls"),
+            (f"number of calls of {quoted}", _column([own.count(name) for own in names]), "turns"),
+        ]
+    whole = Counter(call for own in calls for call in set(own))
+    for call, _ in whole.most_common(most):
+        made.append((shown(call), _column([call in own for own in calls]), "calls"))
+    return made
+
+
+def _column(values: Sequence[float]) -> Floats:
+    return np.asarray(values, np.float64)
 
 
 def _quoted(text: str) -> str:
@@ -230,13 +264,38 @@ def _repetition(builder: _Builder, sample: TextSample, numbers: dict[str, Floats
     builder.add("share of it that compression saves", 1 - facts["packed"], "repetition")
     builder.add("share of repeated pairs", 1 - numbers["distinct"], "repetition")
     if sample.tokens:
-        read = token_ids.joined(sample.tokens, {})
+        read = _joined(sample.tokens, {})
         builder.add("length in tokens", np.log1p(read.counts), "length")
         builder.add("share of repeated pairs of tokens", 1 - tokens.distinct_pairs(read), "repetition")
     builder.add("longest run of one character", np.log1p(numbers["run"]), "repetition")
     for times in REPEATS:
         name = f"repeats itself {times} times in a row"
         builder.add_frequent(name, numbers["again"] >= times, "repetition")
+
+
+@dataclass(frozen=True)
+class _TokenIds(TextTokens):
+    """The same of tokenizer's tokens. ids (M,): of each token. spelled: its text by id, empty where it is not known."""
+
+    ids: Ints
+    spelled: dict[int, str]
+
+    def shown(self, first: int, size: int) -> str:
+        """The tokens from one on, by their texts, else by their ids."""
+        own = self.ids[first : first + size].tolist()
+        if all(token in self.spelled for token in own):
+            return "".join(self.spelled[token] for token in own)
+        return " ".join(f"[{token}]" for token in own)
+
+
+def _joined(ids: Sequence[Ints], texts: dict[int, str]) -> _TokenIds:
+    """The tokens of N rollouts as one array."""
+    counts = np.array([len(own) for own in ids], np.int64)
+    every = np.concatenate([*ids, np.empty(0, np.int64)])
+    none = np.empty(0, np.int64)
+    hashes = stirred((every.astype(np.uint64) + np.uint64(1)) * np.uint64(0xD1342543DE82EF95))
+    owner = np.repeat(np.arange(len(ids)), counts)
+    return _TokenIds(np.empty(0, np.uint8), none, none, none, owner, hashes, counts, every, texts)
 
 
 def _form(builder: _Builder, texts: Sequence[str], own: GivenAnswers) -> None:

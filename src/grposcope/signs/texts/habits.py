@@ -251,7 +251,7 @@ def _habit(
     column = values if more or not binary else 1 - values
     slope, se, _ = within_groups.clustered(column, sample.reward, group, sample.prompt)
     p_change = None if changes is None else float(changes.p[feature])
-    early, late, rose = spread(sample, column, more or binary, binary, p_change)
+    early, late, rose = _spread(sample, column, more or binary, binary, p_change)
     peak, until = (np.nan, 0)
     if binary and rose is False and p_change is not None and p_change <= LEVEL:
         peak, until = _peak(sample, column, early)
@@ -401,7 +401,7 @@ def tenths(sample: TextSample) -> tuple[Bools, Bools]:
     return np.asarray(sample.step <= steps[count - 1]), np.asarray(sample.step >= steps[-count])
 
 
-def spread(
+def _spread(
     sample: TextSample, column: Floats, up: bool, binary: bool, p: float | None
 ) -> tuple[float, float, bool | None]:
     """Early and late mean of a column, and whether it surely rose (`up`) or fell by enough to be called spreading.

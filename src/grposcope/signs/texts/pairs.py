@@ -45,7 +45,7 @@ class TextPair:
 
 def to_read(sample: TextSample, column: Floats, count: int = COUNT) -> tuple[TextPair, ...]:
     """The pairs to read of what a column (N,) shows: of the latest groups with both, then early and late twins."""
-    has = high(column)
+    has = _high(column)
     pairs = [(first, second, "same group") for first, second in _siblings(sample, has, count)]
     seen = {sample.prompt[first] for first, _, _ in pairs}
     twins = [(first, second, "early and late") for first, second in _twins(sample, has)
@@ -54,7 +54,7 @@ def to_read(sample: TextSample, column: Floats, count: int = COUNT) -> tuple[Tex
     return tuple(_pair(sample, first, second, how) for first, second, how in every)  # type: ignore[arg-type]
 
 
-def high(column: Floats) -> Bools:
+def _high(column: Floats) -> Bools:
     """Which texts have what a column shows: 1, or for a measure more than the middle one."""
     values = np.unique(column)
     if len(values) <= 2:

@@ -16,7 +16,7 @@ _PLURAL = {"is": "are", "has": "have", "goes": "go", "copies": "copy"}
 def having(habit: PaidHabit) -> str:
     """What texts with the habit do, after “texts that”: “end in “0””; of a measure its name."""
     if not habit.binary:
-        return measure(habit.feature, habit.slope > 0)
+        return _measure(habit.feature, habit.slope > 0)
     verb, _, rest = habit.feature.partition(" ")
     rest = rest.replace("itself", "themselves", 1) if verb == "repeats" else rest
     rest = rest.replace("its", "their", 1) if verb == "copies" else rest
@@ -34,7 +34,7 @@ def plural(verb: str) -> str:
     return _PLURAL.get(verb) or (verb.removesuffix("s") if verb in _VERBS else verb)
 
 
-def measure(feature: str, more: bool) -> str:
+def _measure(feature: str, more: bool) -> str:
     """Texts with more or less of a measure: “a larger share of digits”."""
     return f"a {'larger' if more else 'smaller'} {feature}"
 
@@ -98,8 +98,3 @@ def truth(habit: PaidHabit) -> str:
 def short(habit: PaidHabit) -> str:
     """A habit in a few words."""
     return f"texts that {having(habit)}" if habit.binary else having(habit)
-
-
-def verdict(habit: PaidHabit) -> str:
-    """That a habit is paid, in a few words."""
-    return f"{short(habit)} {'are' if habit.binary else 'is'} paid"

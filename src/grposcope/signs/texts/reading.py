@@ -1,6 +1,11 @@
 """A whole reading of texts: what is paid, what changes over the steps, which states the texts are in.
 
 The tests are permutations: of rewards inside groups, and of whole groups over steps. No model is asked.
+
+States of the texts that are worth a word whatever is paid: one text, empty, repetition, other scripts, gibberish.
+
+Each is a column (N,) whose rise over the steps is tested with all features; the levels from which it is told are
+conventions: they were chosen on trainings that have them and on honest ones.
 """
 
 from __future__ import annotations
@@ -16,12 +21,12 @@ from grposcope.core.text import percent
 from grposcope.maths import group_steps, within_groups
 from grposcope.maths.group_steps import StepChanges
 from grposcope.maths.passage import Passage
-from grposcope.maths.within_groups import WithinGroups
-from grposcope.signs.texts import familiarity, features, habits, phrases, states
+from grposcope.maths.within_groups import Singles, WithinGroups, summing
+from grposcope.signs.texts import familiarity, features, habits, phrases
+from grposcope.signs.texts.familiarity import early_rows
 from grposcope.signs.texts.features import TextFeatures
 from grposcope.signs.texts.habits import LEVEL, SHARE, SPREAD, PaidHabit
 from grposcope.signs.texts.sample import TextSample
-from grposcope.signs.texts.states import PromptDependence, TextState
 
 DRAWS, STEP_DRAWS = 499, 199
 """Permutations of rewards inside groups, and of groups over steps."""
@@ -78,7 +83,7 @@ class TextReading:
     habits: tuple[PaidHabit, ...]
     states: tuple[TextState, ...]
     changes: tuple[TextChange, ...]
-    dependence: PromptDependence
+    dependence: _PromptDependence
     disorder: float
     live: int
     prompts: int
@@ -102,7 +107,7 @@ def read(
     rng = np.random.default_rng(seed)
     progress(PARTS[0])
     read = features.of_sample(sample, words)
-    made = states.columns(sample, read)
+    made = _state_columns(sample, read)
     every = np.concatenate([read.columns, *(column[:, None].astype(np.float32) for column in made.values())], 1)
     progress(PARTS[1])
     over_steps = group_steps.changes(every, sample.step, sample.group, STEP_DRAWS, rng) if sample.stepped else None
@@ -111,10 +116,10 @@ def read(
     prompts = 0 if rows is None else int(rows.prompt.max()) + 1
     paid, every_paid = habits.paid(sample, read, over_steps, draws, rng, level)
     progress(PARTS[3])
-    of_texts = () if over_steps is None else states.found(sample, made, over_steps, len(read), rng, level)
+    of_texts = () if over_steps is None else _states_told(sample, made, over_steps, len(read), rng, level)
     changed = () if over_steps is None else _changes(sample, read, over_steps, paid, rng, level)
-    depends = states.dependence(read.columns[:, read.words], sample)
-    unlike = any(state.name == states.UNLIKE for state in of_texts)
+    depends = _dependence(read.columns[:, read.words], sample)
+    unlike = any(state.name == UNLIKE for state in of_texts)
     disorder = familiarity.disorder(sample.texts, sample.step, sample.group) if unlike else math.nan
     rose = next((habit for habit in paid if over_steps is not None and _rose(sample, habit)), None)
     rise, part = _least(sample, over_steps, every_paid, level)
@@ -124,6 +129,83 @@ def read(
         f"one that {percent(rise)} of the texts of every prompt had in the later half of the groups, and that "
         f"{percent(part)} of their reward differences went with, is found about four times of five",
     )  # fmt: skip
+
+
+def _states_told(sample: TextSample, made: dict[str, Floats], changes: StepChanges, offset: int,
+          rng: np.random.Generator, level: float = habits.LEVEL) -> tuple[TextState, ...]:  # fmt: skip
+    """The states that the late texts are in and the early ones were not. offset: of their columns in `changes`.
+
+    level: of the test of their change.
+    """
+    states = []
+    for index, (name, column) in enumerate(made.items()):
+        first, last = habits.tenths(sample)
+        early, late, p = float(column[first].mean()), float(column[last].mean()), float(changes.p[offset + index])
+        least, rise = LEAST[name]
+        if late > least and late > early + rise and p <= level:
+            inside = column > 0.5 * max(float(column.max()), 1e-12)
+            own, other = (sample.reward[rows & np.isfinite(sample.reward)] for rows in (inside, ~inside))
+            states.append(TextState(name, column, early, late, habits.mean(own), habits.mean(other), p,
+                                    habits.onset(sample, column, rng)))  # fmt: skip
+    return tuple(states)
+
+
+def _dependence(words: Singles, sample: TextSample) -> _PromptDependence:
+    """How much of what is written depends on the prompt, from the presence of words (N, V)."""
+    order = np.lexsort((sample.group, sample.step))
+    length = np.sqrt(words.sum(1, dtype=np.float64))
+    scaled = (words / np.maximum(length, 1e-9)[:, None].astype(np.float32))[order]
+    blank = (length == 0)[order].astype(np.float64)
+    starts = np.flatnonzero(np.diff(sample.group[order], prepend=-1))
+    sizes = np.diff(np.append(starts, len(order)))
+    sums = (summing(starts, len(order)) @ scaled).astype(np.float64)
+    blanks = np.add.reduceat(blank, starts)
+    own = (sums**2).sum(1) + blanks**2  # texts without any word are alike
+    of_step = sample.step[order[starts]]
+    steps = np.unique(of_step)
+    values = np.array([_depends(sums[of_step == step], own[of_step == step], sizes[of_step == step],
+                                blanks[of_step == step]) for step in steps])  # fmt: skip
+    tenth = max(1, len(steps) // 10)
+    early, late = (values[rows][np.isfinite(values[rows])] for rows in (slice(tenth), slice(-tenth, None)))
+    return _PromptDependence(steps.astype(np.float64), values, habits.mean(early), habits.mean(late))
+
+
+def _depends(sums: Floats, own: Floats, sizes: Floats, blanks: Floats) -> float:
+    inside, between = float((sizes * (sizes - 1)).sum()), float(sizes.sum() ** 2 - (sizes**2).sum())
+    if inside <= 0 or between <= 0:
+        return np.nan
+    total = sums.sum(0)
+    same = float((own - sizes).sum()) / inside
+    other = float(total @ total + blanks.sum() ** 2 - own.sum()) / between
+    return float(1 - (1 - same) / max(1 - other, 0.02)) if 1 - other > 0.02 else 0.0
+
+
+def _state_columns(sample: TextSample, features: TextFeatures) -> dict[str, Floats]:
+    """The column of each state that the texts may be in."""
+    facts = features.facts
+    made = {ONE_TEXT: facts["same text"], ONE_ANSWER: facts["same answer"], EMPTY: facts["empty"]}
+    early = early_rows(sample.step)
+    bits = facts["bits"]
+    made[UNLIKE] = (bits > np.quantile(bits[early], 0.95)).astype(np.float64)
+    runs = (facts["run"] >= 0.5 * facts["characters"]) & (facts["characters"] >= 8)
+    long = facts["characters"] > 60
+    again = np.zeros(len(sample), bool)
+    if (early & long).sum() > 50:
+        packed, pairs = (0.7 * np.quantile(facts[name][early & long], 0.1) for name in ("packed", "distinct"))
+        again = long & ((facts["packed"] < packed) | (facts["distinct"] < min(pairs, 0.35)) & (facts["tokens"] >= 30))
+    made[REPEATS] = (runs | again).astype(np.float64)
+    if _latin(sample):
+        made[SCRIPTS] = (facts["other scripts"] > 0.005).astype(np.float64)
+    if sample.truncated is not None:
+        made[CUT] = sample.truncated.astype(np.float64)
+    return made
+
+
+def _latin(sample: TextSample) -> bool:
+    """Whether the prompts have hardly a letter of another script."""
+    shown = "".join(prompt[-500:] for prompt in sample.prompts[:: max(1, len(sample) // 300)])
+    wide = sum("\u02ff" < sign < "\u2000" or "\u2dff" < sign < "\U00010000" for sign in shown)
+    return wide < 0.01 * max(len(shown), 1)
 
 
 def _rose(sample: TextSample, habit: PaidHabit) -> bool:
@@ -264,3 +346,55 @@ def _odd(sample: TextSample, measured: TextFeatures, over: StepChanges, index: i
     name = measured.names[index]
     before, after = (measured.counted(index, float(column[rows].mean())) for rows in (~inside, inside))
     return TextChange(name, bool(measured.binary[index]), before, after, step, step, column)
+
+
+ONE_TEXT, ONE_ANSWER, EMPTY, UNLIKE, REPEATS, SCRIPTS, CUT = (
+    "one text", "one answer", "empty", "unlike the early texts", "repeats itself", "other scripts", "cut off",
+)  # fmt: skip
+
+LEAST = {
+    ONE_TEXT: (0.25, 0.15), ONE_ANSWER: (0.5, 0.25), EMPTY: (0.1, 0.05), UNLIKE: (0.5, 0.3), REPEATS: (0.25, 0.2),
+    SCRIPTS: (0.1, 0.08), CUT: (0.5, 0.3),
+}  # fmt: skip
+"""State -> its least late share, and its least rise."""
+
+NO_PROMPT = 0.5
+"""Share of the early dependence on the prompt below which the late texts ignore it; the early one is at least 0.1."""
+
+
+@dataclass(frozen=True)
+class TextState:
+    """A state of the texts.
+
+    name: of LEAST. column (N,): the share, or 1 for texts that are in it. early, late: means in the first and last
+    tenth of the steps. paid, other: mean reward of texts in it and of the others, NaN for none. p: of its change.
+    since: its onset.
+    """
+
+    name: str
+    column: Floats
+    early: float
+    late: float
+    paid: float
+    other: float
+    p: float
+    since: Passage
+
+
+@dataclass(frozen=True)
+class _PromptDependence:
+    """How much of what is written depends on the prompt, by step (S,): 1 all, 0 nothing; NaN where it cannot be told.
+
+    1 − (1 − S_w)/(1 − S_b), with S_w the mean cosine of the presence of words over pairs of one group and S_b over
+    pairs of different groups of the step. early, late: means of the first and last tenth of the steps.
+    """
+
+    steps: Floats
+    values: Floats
+    early: float
+    late: float
+
+    @property
+    def lost(self) -> bool:
+        """Whether the late texts ignore the prompt and the early ones did not."""
+        return self.early > 0.1 and self.late < NO_PROMPT * self.early

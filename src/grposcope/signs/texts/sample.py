@@ -1,6 +1,10 @@
 """The texts of rollouts with what is known of each, as arrays: what every reading of texts begins with.
 
 N: rollouts with a text. Groups and prompts are numbered from 0.
+
+Tokens of the tokenizer, where rollouts have their ids or their texts: sequences of one and two, and repeated pairs.
+
+They show what texts hide: tokens that are left out of a decoded text, and one text that is written in other tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ from grposcope.core.named_settings import nearest
 from grposcope.core.rollouts import Bools, Floats, Ints, Rollout, Text, plain_text
 from grposcope.core.run import Run
 from grposcope.core.text import listed, visible
-from grposcope.signs.texts import token_ids, turn_features
+from grposcope.signs.texts import turn_features
 from grposcope.signs.texts.turn_features import TextTurn
 
 LONGEST = 100_000
@@ -244,11 +248,25 @@ def _tokens(rows: Sequence[Rollout]) -> tuple[tuple[Ints, ...], dict[int, str]]:
     numbers: dict[str, int] = {}
     made = []
     for row in rows:
-        own = token_ids.of_rollout(row, numbers)
+        own = _ids_of_rollout(row, numbers)
         if own is None:
             return (), {}
         made.append(own)
-    return tuple(made), token_ids.spelled(rows, numbers)
+    return tuple(made), _spelled(rows, numbers)
+
+
+def _ids_of_rollout(row: Rollout, numbers: dict[str, int]) -> Ints | None:
+    """The tokens that the policy wrote, by id; by their texts where there are no ids, which `numbers` gives one each.
+    None where neither is there."""
+    ids = row.completion_ids
+    if ids is None and row.tokens:
+        ids = np.array([numbers.setdefault(token, len(numbers)) for token in row.tokens], np.int64)
+    if ids is None:
+        return None
+    own = np.asarray(ids, np.int64)
+    if row.written is not None and len(row.written) == len(own):
+        own = own[row.written]
+    return own if len(own) <= 2 * ENDS else np.concatenate([own[:ENDS], own[-ENDS:]])
 
 
 def _short(text: str) -> str:
@@ -363,3 +381,18 @@ def _affordable(sample: TextSample, most: int) -> TextSample:
     rows = np.flatnonzero(np.isin(sample.group, shown))
     note = f"{len(rows):,} of {len(sample):,} rollouts are read: {len(shown):,} whole groups, evenly over the run."
     return replace(sample.at(rows), notes=(*sample.notes, note), sampled=True)
+
+
+ENDS = 25_000
+"""Tokens that are read at either end of a rollout."""
+
+
+def _spelled(rows: Sequence[Rollout], numbers: dict[str, int]) -> dict[int, str]:
+    """The text of each token by the id that `_ids_of_rollout` gives it."""
+    if all(row.completion_ids is None for row in rows):
+        return {number: token for token, number in numbers.items()}
+    made: dict[int, str] = {}
+    for row in rows:
+        if row.completion_ids is not None and len(row.tokens) == len(row.completion_ids):
+            made.update(zip(row.completion_ids.tolist(), row.tokens, strict=True))
+    return made

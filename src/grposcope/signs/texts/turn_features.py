@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from grposcope.core.rollouts import Floats, Rollout, plain_text
+from grposcope.core.rollouts import Rollout, plain_text
 from grposcope.core.text import visible
 
 WRITTEN_OUT = re.compile(r"<tool_call>\s*(\{.*?\})\s*</tool_call>", re.DOTALL)
@@ -91,42 +90,9 @@ def _one_line(arguments: Any) -> str:
     return json.dumps(arguments, sort_keys=True, ensure_ascii=False, default=str)[:LONGEST]
 
 
-def columns(turns: Sequence[Sequence[TextTurn]], most: int = 25) -> list[tuple[str, Floats, str]]:
-    """Features of the turns and calls of N rollouts: name, column (N,), kind. most: of names, and of whole calls."""
-    calls = [[call for turn in own for call in turn.calls] for own in turns]
-    names = [[call.name for call in own] for own in calls]
-    made: list[tuple[str, Floats, str]] = [
-        ("number of turns", _column([len(own) for own in turns]), "turns"),
-        ("number of calls", _column([len(own) for own in calls]), "turns"),
-        ("has no calls", _column([not own for own in calls]), "turns"),
-        ("repeats a call", _column([len(set(own)) < len(own) for own in calls]), "calls"),
-        ("has an empty turn", _column([any(not turn.text.strip() and not turn.calls for turn in own) for own in turns]),
-         "turns"),
-    ]  # fmt: skip
-    for count, _ in Counter(map(len, turns)).most_common(8):
-        word = "turn" if count == 1 else "turns"
-        made.append((f"has exactly {count} {word}", _column([len(own) == count for own in turns]), "turns"))
-    for name, _ in Counter(name for own in names for name in set(own)).most_common(most):
-        quoted = f"“{visible(name, 40)}”"
-        made += [
-            (f"calls {quoted}", _column([name in own for own in names]), "calls"),
-            (f"calls {quoted} first", _column([own[:1] == [name] for own in names]), "calls"),
-            (f"calls {quoted} last", _column([own[-1:] == [name] for own in names]), "calls"),
-            (f"number of calls of {quoted}", _column([own.count(name) for own in names]), "turns"),
-        ]
-    whole = Counter(call for own in calls for call in set(own))
-    for call, _ in whole.most_common(most):
-        made.append((shown(call), _column([call in own for own in calls]), "calls"))
-    return made
-
-
 def shown(call: ToolCall) -> str:
     """The feature of a text that makes this call."""
     return visible(f"calls “{call.name}” with {call.arguments}", 80)
-
-
-def _column(values: Sequence[float]) -> Floats:
-    return np.asarray(values, np.float64)
 
 
 def arguments(turns: Sequence[Sequence[TextTurn]]) -> list[str]:

@@ -43,7 +43,8 @@ def missing(names: Iterable[str]) -> list[str]:
 
 
 RECEIVERS: dict[str, Callable[[Path], Receiver]] = {
-    "wandb": wandb.of_process,
-    "tensorboard": tensorboard.of_process,
+    name: program.open_receiver
+    for name, program in {"wandb": wandb.PROGRAM, "tensorboard": tensorboard.PROGRAM}.items()
+    if program.open_receiver
 }
 """Name of a receiver -> how to open it for a record in this folder."""

@@ -6,13 +6,13 @@ import os
 from collections.abc import Sequence
 
 from grposcope.watch.alerts import Alert
-from grposcope.watch.receivers.program import RefusedError, is_verdict, panel, severity
+from grposcope.watch.receivers.program import Program, RefusedError, is_verdict, panel, severity
 
 LONGEST = 5000
 """Characters of a tag."""
 
 
-def write(place: str, alerts: Sequence[Alert]) -> None:
+def _write(place: str, alerts: Sequence[Alert]) -> None:
     """Tags `grposcope/verdict`, `grposcope/grade` and `grposcope/alert`, and the metric `grposcope/severity`."""
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "1")  # it is tried again later anyway
     from mlflow import MlflowClient
@@ -32,3 +32,6 @@ def write(place: str, alerts: Sequence[Alert]) -> None:
             client.log_metric(place, "grposcope/severity", severity(alert), step=alert.step)
         else:
             client.set_tag(place, "grposcope/alert", panel(alert)[:LONGEST])
+
+
+PROGRAM = Program("RUN_ID", lambda place: "" if place.isalnum() else "a run has an id of letters and digits", _write)

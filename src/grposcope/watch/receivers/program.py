@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 from grposcope.watch.alerts import Alert, Receiver
@@ -64,3 +66,20 @@ class ProjectRun:
     def close(self) -> None:
         """End the run."""
         self._run.finish()
+
+
+@dataclass(frozen=True)
+class Program:
+    """All that we write into a program that shows runs.
+
+    form: how its run is named, for a message. problem: what is wrong with such a name, empty if nothing. write: puts
+    alerts, in their order, into the run of that name; RefusedError where that can never work. open_receiver: of alerts
+    in the process that trains, for a record in this folder; None where there is none. open_logger: of a training, from
+    the run's folder, its settings and the steps already logged; None where there is none.
+    """
+
+    form: str
+    problem: Callable[[str], str]
+    write: Callable[[str, Sequence[Alert]], None]
+    open_receiver: Callable[[Path], Receiver] | None = None
+    open_logger: Callable[[Path, Mapping[str, Any], int], MetricLogger] | None = None

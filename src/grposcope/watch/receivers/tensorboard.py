@@ -9,7 +9,7 @@ from typing import Any
 
 from grposcope.logs.formats.tensorboard import VERDICT
 from grposcope.watch.alerts import Alert, Receiver
-from grposcope.watch.receivers.program import RefusedError, is_verdict, panel, severity
+from grposcope.watch.receivers.program import Program, RefusedError, is_verdict, panel, severity
 
 
 def _alert_of(writer: Any, alert: Alert) -> None:
@@ -20,7 +20,7 @@ def _alert_of(writer: Any, alert: Alert) -> None:
     writer.flush()
 
 
-def of_process(folder: Path) -> Receiver:
+def _of_process(folder: Path) -> Receiver:
     """Event files of their own, which are begun at the first alert."""
     writers: list[Any] = []
 
@@ -34,7 +34,7 @@ def of_process(folder: Path) -> Receiver:
     return receive
 
 
-class TensorBoard:
+class _TensorBoard:
     """Event files under `tensorboard/` in the run's folder. After a resume, what was logged later is purged."""
 
     name = "tensorboard"
@@ -58,7 +58,7 @@ class TensorBoard:
         self._writer.close()
 
 
-def write(place: str, alerts: Sequence[Alert]) -> None:
+def _write(place: str, alerts: Sequence[Alert]) -> None:
     """Texts and points in event files of our own: `grposcope/verdict`, `grposcope/alarm/<fault>`; without torch."""
     from tensorboard.compat.proto import event_pb2, summary_pb2, tensor_pb2
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -79,3 +79,12 @@ def write(place: str, alerts: Sequence[Alert]) -> None:
         summary = summary_pb2.Summary(value=[text, point])
         writer.add_event(event_pb2.Event(wall_time=time.time(), step=alert.step, summary=summary))
     writer.close()
+
+
+PROGRAM = Program(
+    "FOLDER",
+    lambda place: "" if Path(place).is_dir() else "there is no such folder",
+    _write,
+    _of_process,
+    _TensorBoard,
+)

@@ -12,6 +12,7 @@ from grposcope.watch.alerts import Alert
 from grposcope.watch.receivers.program import (
     LEVELS,
     MetricLogger,
+    Program,
     ProjectRun,
     RefusedError,
     is_verdict,
@@ -26,7 +27,7 @@ def _alert_of(library: Any, alert: Alert) -> None:
     library.alert(title=alert.title, text=alert.text, level=level)
 
 
-def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
+def _logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     """A run of the training itself, to which a resumed one is added."""
     import trackio
 
@@ -35,7 +36,7 @@ def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     return ProjectRun("trackio", run, partial(_alert_of, trackio))
 
 
-def write(place: str, alerts: Sequence[Alert]) -> None:
+def _write(place: str, alerts: Sequence[Alert]) -> None:
     """A text `grposcope/verdict`, the metric `grposcope/severity`, and trackio's own alerts."""
     import trackio
 
@@ -53,3 +54,11 @@ def write(place: str, alerts: Sequence[Alert]) -> None:
         else:
             _alert_of(trackio, alert)
     run.finish()
+
+
+PROGRAM = Program(
+    "PROJECT/RUN",
+    lambda place: "" if all(place.partition("/")) else "it has a project and a name",
+    _write,
+    open_logger=_logger,
+)

@@ -14,6 +14,7 @@ from grposcope.watch.alerts import Alert, Receiver
 from grposcope.watch.receivers.program import (
     LEVELS,
     MetricLogger,
+    Program,
     ProjectRun,
     RefusedError,
     is_verdict,
@@ -27,7 +28,7 @@ def _alert_of(run: Any, alert: Alert) -> None:
     run.alert(title=alert.title[:63], text=f"{alert.run}: {alert.text}", level=LEVELS.get(alert.grade, "INFO"))
 
 
-def of_process(folder: Path) -> Receiver:
+def _of_process(folder: Path) -> Receiver:
     """Alerts of the run of W&B that is active when the alert comes."""
 
     def receive(alert: Alert) -> None:
@@ -40,7 +41,7 @@ def of_process(folder: Path) -> Receiver:
     return receive
 
 
-def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
+def _logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     """A run of the training itself, to which a resumed one is added."""
     import wandb
 
@@ -49,7 +50,7 @@ def logger(folder: Path, config: Mapping[str, Any], done: int) -> MetricLogger:
     return ProjectRun("wandb", run, partial(_alert_of, run))
 
 
-def write(place: str, alerts: Sequence[Alert]) -> None:
+def _write(place: str, alerts: Sequence[Alert]) -> None:
     """A panel `grposcope/verdict`, its history by step, the summary, and W&B's own alerts."""
     import wandb
 
@@ -94,6 +95,9 @@ def _parts_of(address: str) -> list[str]:
     return [word for word in path.split("/") if word and word != "runs"]
 
 
-def problem(address: str) -> str:
+def _problem(address: str) -> str:
     """What keeps this from being the path of a run, empty if nothing."""
     return "" if len(_parts_of(address)) in (2, 3) else "a path of a run has two or three parts"
+
+
+PROGRAM = Program("[ENTITY/]PROJECT/RUN_ID", _problem, _write, _of_process, _logger)

@@ -430,7 +430,7 @@ def _heldout_line(name: str, other: str, first: Run, second: Run) -> str:
     shares = heldout.are_shares([base.value, own.value])
     shown = [heldout.with_interval(score, shares) for score in (own, base)]
     at = f"step {own_step:,}" if step == own_step else f"steps {own_step:,} and {step:,}"
-    doubt = DOUBT.get(heldout.difference(base, own).verdict, "")
+    doubt = DOUBT.get(heldout.difference(base, own)[0], "")
     return f"{name} against {other}: held-out {heldout.name(metric)} {shown[0]} against {shown[1]} at {at}{doubt}."
 
 

@@ -27,7 +27,7 @@ from grposcope.core.not_finite import not_finite
 from grposcope.core.run import Floats, Run, labels
 from grposcope.core.text import number
 from grposcope.instruments.runs.reference import bands
-from grposcope.instruments.runs.reference.clocks import UNITS, Clock, of_run
+from grposcope.instruments.runs.reference.clocks import UNITS, Clock
 from grposcope.maths.holm import holm
 
 ENOUGH = 4
@@ -191,10 +191,33 @@ def _with(judgement: Judgement, **changes: object) -> Judgement:
 
 
 def _clock(run: Run, clock: Clock) -> Floats:
-    course = of_run(run, clock)
+    course = _clock_of_run(run, clock)
     if course is None:
         raise UserError(f"{run.meta.source} does not log {UNITS[clock]}s in every row; compare by step")
     return course
+
+
+_TOTAL = ("tokens_total",)
+_EACH = ("tokens_generated", "tokens", "tokens_batch")
+_MOMENT = ("time", "timestamp", "_timestamp", "wall_time", "_runtime")
+_SECONDS = ("seconds_step",)
+
+
+def _clock_of_run(run: Run, clock: Clock) -> Floats | None:
+    """The clock of each row (N,), which never falls; None where the log has no such clock."""
+    table = run.table
+    if clock == "step":
+        return np.asarray(table["step"], np.float64)
+    total, each = (_TOTAL, _EACH) if clock == "tokens" else (_MOMENT, _SECONDS)
+    if (column := _whole(table, total)) is not None and bool((np.diff(column) >= 0).all()):
+        return column - column[0] if clock == "time" else column
+    column = _whole(table, each)
+    return None if column is None else np.cumsum(column)
+
+
+def _whole(table: Mapping[str, Floats], names: tuple[str, ...]) -> Floats | None:
+    """The first of these columns that has a value in every row; None where there is none."""
+    return next((table[name] for name in names if name in table and np.isfinite(table[name]).all()), None)
 
 
 def _refuse_copies(run: Run, references: Sequence[Run]) -> None:

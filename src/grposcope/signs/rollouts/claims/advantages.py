@@ -103,7 +103,7 @@ SAME = 1e-3
 REORDER = "Find where rewards are gathered or sorted separately from their rollouts, and match both by an id."
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The stored advantages against those of the recipe."""
     if not any(row.advantages is not None for row in evidence.rows):
         yield cannot_tell("No rollout has an advantage; write the advantages that the loss used.")
@@ -611,5 +611,5 @@ def _size(recipe: AdvantageRecipe, made: Sequence[TrainedBatch]) -> str:
 
 
 PROOF = Proof(
-    "advantages", "Advantages follow from rewards and settings", "rewards, groups and advantages of rollouts", tests
+    "advantages", "Advantages follow from rewards and settings", "rewards, groups and advantages of rollouts", _tests
 )

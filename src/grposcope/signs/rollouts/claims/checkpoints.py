@@ -32,7 +32,7 @@ from grposcope.core.text import percent
 from grposcope.maths import evalues
 from grposcope.signs.rollouts import coverage, drawn_tokens, numerics
 from grposcope.signs.rollouts.claims import weights
-from grposcope.signs.rollouts.drawn_tokens import RowTokens
+from grposcope.signs.rollouts.drawn_tokens import RowTokens, factors
 from grposcope.signs.rollouts.evidence import PipelineEvidence
 from grposcope.signs.rollouts.findings import by_chance
 
@@ -88,7 +88,7 @@ def log_likelihoods(evidence: PipelineEvidence, rows: Sequence[RowTokens]) -> tu
     for column, row in enumerate(rows):
         own = evidence.scored[row.checkpoint].logp[row.place][row.kept]
         for number in range(len(sums)):
-            logp = drawn_tokens.logp_of(evidence, rows, row, number)
+            logp = _logp_of(evidence, rows, row, number)
             sums[number, column], squares[number, column] = logp.sum(), ((logp - own) ** 2).sum()
     return sums, squares
 
@@ -107,7 +107,7 @@ def ratios(
     return np.where(moved & positive, plain - tokens * allowed.widening(spread), 0.0)
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The mixture of all alternatives against the stated checkpoints."""
     rows = drawn_tokens.rows_of(evidence)
     reason = drawn_tokens.lacking(evidence, rows) or drawn_tokens.selection(evidence)
@@ -228,7 +228,7 @@ def _by_recorded(
             if row.place not in own or writer == row.checkpoint:
                 continue
             tokens = own[row.place]
-            other = drawn_tokens.logp_of(evidence, rows, replace(row, kept=tokens.kept), int(writer))
+            other = _logp_of(evidence, rows, replace(row, kept=tokens.kept), int(writer))
             values.append((tokens.logp - tokens.recorded) ** 2 - (other - tokens.recorded) ** 2)
             largest = max(largest, float(np.mean((other - tokens.logp) ** 2)))
             groups.append(weights.group_name(evidence, row.place))
@@ -260,6 +260,14 @@ def _by_recorded(
         p=min(1.0, p * len(alternatives)),
         onset=None,
     )
+
+
+def _logp_of(evidence: PipelineEvidence, rows: Sequence[RowTokens], row: RowTokens, writer: int) -> Floats:
+    """log π of the drawn tokens of a row under a writer: a checkpoint, or behind them the row's own at a factor."""
+    if writer < len(evidence.scored):
+        return np.asarray(evidence.scored[writer].logp[row.place][row.kept])
+    factor = factors(evidence, rows)[writer - len(evidence.scored)]
+    return np.asarray(evidence.scored[row.checkpoint].at_scale[factor][row.place][row.kept])
 
 
 OF_OTHERS = ("unlikely tokens", "sampler temperature differs")
@@ -344,5 +352,5 @@ PROOF = Proof(
     "checkpoints",
     "The expected checkpoint drew each rollout",
     "token ids of all rollouts in the order drawn, and several checkpoints",
-    tests,
+    _tests,
 )

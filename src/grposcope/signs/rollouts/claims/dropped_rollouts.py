@@ -25,7 +25,7 @@ FEWEST = 5
 """Dropped rollouts below which nothing is tested."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Reward and length of what was dropped against its siblings', then whole groups."""
     if not any(row.dropped for row in evidence.rows):
         if evidence.filtered is False and evidence.rows:
@@ -155,4 +155,4 @@ def _between(evidence: PipelineEvidence, dropped: Sequence[Sequence[int]], group
 
 
 PROOF = Proof("dropped", "Rollouts were dropped without regard to reward or length",
-              "all rollouts that were drawn, those left out marked as dropped", tests)  # fmt: skip
+              "all rollouts that were drawn, those left out marked as dropped", _tests)  # fmt: skip

@@ -32,12 +32,12 @@ COARSE = 0.05
 """The same where they are rounded to bfloat16 or float16, or computed in them."""
 
 
-def allowed(training: str | None) -> float:
+def _allowed(training: str | None) -> float:
     """Mean distance that one policy may have from itself, in the number format that the trainer computes in."""
     return COARSE if training in ("bfloat16", "float16") else EXACT
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The sampler's against the trainer's log-probabilities, old against current ones, KL at step 1, the schedule."""
     yield from _sampler(evidence)
     yield from _ratio(evidence)
@@ -59,12 +59,12 @@ def _sampler(evidence: PipelineEvidence) -> Iterator[Finding]:
     mean = weights.mean_of(cut, [f"{pair.row.step}:{pair.row.group}" for pair in pairs])
     said = f"The sampler's and the trainer's log-probabilities differ {weights.size(distances)}"
     if (why := alignment.reading(pairs)) is not None:
+        fault, words, distance = why
         yield exact(
-            fault=why.fault,
-            brief=why.words,
+            fault=fault,
+            brief=words,
             broken=True,
-            evidence=f"{said}: {why.words}, and so read they agree to {why.left:.1g}; the first is "
-            f"{pairs[0].row.where}",
+            evidence=f"{said}: {words}, and so read they agree to {distance:.1g}; the first is {pairs[0].row.where}",
             held="",
             effect="Ratios and corrections are of other tokens or another unit than they should be.",
             onset=pairs[0].row.step,
@@ -121,7 +121,7 @@ def _ratio(evidence: PipelineEvidence) -> Iterator[Finding]:
         (row for row, distance in zip(rows, distances, strict=True) if np.nanmax(distance, initial=0.0) > EXACT),
         rows[0],
     )
-    limit = allowed(evidence.stated.training)
+    limit = _allowed(evidence.stated.training)
     words = (
         "old log-probabilities are in bfloat16"
         if rounded and mean <= 0.05
@@ -281,4 +281,4 @@ def _in_force(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 PROOF = Proof("first update",
               "The first update starts from the sampler's policy, and the learning rate follows its schedule",
-              "old and current log-probabilities of the first update, or a log with KL and rate", tests)  # fmt: skip
+              "old and current log-probabilities of the first update, or a log with KL and rate", _tests)  # fmt: skip

@@ -47,7 +47,7 @@ OWN_REMEDY = ("ratio always 1", "clip range", "clip on both sides")
 """Kinds whose remedy is that of their fault."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Token weights, or norms at checkpoints in their place; then the reference."""
     yield from _not_finite(evidence)
     both = [list(_weights(evidence)), list(_norms(evidence))]
@@ -482,4 +482,4 @@ def _moved(evidence: PipelineEvidence, step: int) -> bool:
 
 PROOF = Proof("gradient", "The gradient is that of the stated loss",
               "derivatives of the loss by log-probability; or the checkpoint before a step, its rollouts and its norm; "
-              "the reference's log-probabilities", tests)  # fmt: skip
+              "the reference's log-probabilities", _tests)  # fmt: skip

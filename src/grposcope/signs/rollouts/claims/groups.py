@@ -43,7 +43,7 @@ FIRST_STEPS = 3
 """Steps from the first whose groups all have one size, so that later ones are held to it."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Prompts, sizes, groups over several steps, and copies."""
     if not evidence.groups:
         yield cannot_tell("The rollouts do not name their groups; write a group id or the prompt with each rollout.")
@@ -448,4 +448,5 @@ def _told(p: float, evidence: str, held: str) -> Finding:
 
 
 PROOF = Proof("groups", "Groups have one prompt and the stated size",
-              "rollouts with group and the stated size; for copies the sampler's log-probabilities", tests)  # fmt: skip
+              "rollouts with group and the stated size; for copies the sampler's log-probabilities",
+              _tests)  # fmt: skip

@@ -29,7 +29,7 @@ Groups = Sequence[Floats]
 Definition = Callable[[Sequence[Rollout], Groups], float]
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Each metric of the log that the rollouts have."""
     run = evidence.run
     if run is None:
@@ -277,4 +277,4 @@ METRICS: Mapping[str, Mapping[str, Definition]] = {
 }  # fmt: skip
 """Metric -> its definition, and others that it may be in truth."""
 
-PROOF = Proof("metrics", "Logged metrics are what their names say", "a log and the rollouts of the same steps", tests)
+PROOF = Proof("metrics", "Logged metrics are what their names say", "a log and the rollouts of the same steps", _tests)

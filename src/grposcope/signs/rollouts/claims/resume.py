@@ -28,7 +28,7 @@ DEGREES = 4
 """Of Student's t, whose tail is given to changes beyond all others: as heavy as that of gradient norms."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Prompts of the rollouts, then what the log says at each restart."""
     prompts, run = prompts_of(evidence.rows), evidence.run
     data = [*_drawn_again(evidence, prompts), *_epochs(evidence, prompts)]
@@ -97,7 +97,7 @@ IN_ORDER = 4
 """Prompts that have to come again at the same distance before the order of the data is said to be repeated."""
 
 
-def in_order(again: Sequence[tuple[int, int]], prompts: Mapping[int, frozenset[str]]) -> bool:
+def _in_order(again: Sequence[tuple[int, int]], prompts: Mapping[int, frozenset[str]]) -> bool:
     """Whether data come again: IN_ORDER prompts or more at one distance in steps, and half of those of their steps.
 
     again: step at which a prompt comes, and step at which it had come, of each. Prompts that the data hold twice come
@@ -148,7 +148,7 @@ def _drawn_again(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str
             before = seen.setdefault((epoch, prompt), step)
             if (before - 1) // interval != (step - 1) // interval and step in prompts:
                 again.append((step, before))
-    if again and not shown and not in_order(again, prompts):
+    if again and not shown and not _in_order(again, prompts):
         yield EQUAL_PROMPTS
         return
     compared = sum(count for count in inside.values() if count > 1)
@@ -230,7 +230,7 @@ def _epochs(evidence: PipelineEvidence, prompts: Mapping[int, frozenset[str]]) -
                 again.append((step, first))
     if inside < 2:
         return
-    if again and not in_order(again, prompts):
+    if again and not _in_order(again, prompts):
         yield EQUAL_PROMPTS
         return
     first_again = min(again, default=None)
@@ -352,4 +352,4 @@ def _column(run: Run, name: str) -> tuple[Floats, Floats]:
 
 PROOF = Proof("resume", "Training continued unchanged after each restart",
               "a log with its restarts; prompts and epochs for the data order",
-              tests)  # fmt: skip
+              _tests)  # fmt: skip

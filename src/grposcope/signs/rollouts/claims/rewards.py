@@ -24,7 +24,7 @@ LOST = 5
 """Rollouts without a number as reward from which on what else they lack is looked for."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Sums of weighted functions, failures, and rewards graded again."""
     if not evidence.rows:
         yield cannot_tell("There are no rollouts; write them with their rewards.")
@@ -339,4 +339,4 @@ def _first_step(rows: Sequence[Rollout], wrong: Bools) -> int | None:
 
 PROOF = Proof("rewards", "Rewards are those that the function gives",
               "texts and rewards of rollouts, the reward function; errors and time-outs where there were any",
-              tests)  # fmt: skip
+              _tests)  # fmt: skip

@@ -127,7 +127,7 @@ def fitted_power(sums: _DrawnSums) -> tuple[float, float, float]:
     return float(fine[value.argmax()]), float(inside[0]), float(inside[-1])
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Drift and truncation, as one mixture of alternatives."""
     every = [one for one in drawn_tokens.rows_of(evidence) if len(evidence.scored[one.checkpoint].log_powers)]
     rows = [one for one in every if evidence.rows[one.place].completion_ids is not None]
@@ -251,5 +251,5 @@ PROOF = Proof(
     "sampling",
     "Rollouts were sampled at the stated temperature, without truncation",
     "token ids of all rollouts that were drawn, and the checkpoint that drew them",
-    tests,
+    _tests,
 )

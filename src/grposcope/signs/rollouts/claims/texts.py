@@ -50,7 +50,7 @@ GRADER = "correct the grader so that this alone earns nothing"
 """What to do about a habit that is paid where the fault's own remedy is for one that need not be."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Right answers that are not paid, turns that the policy makes up and a reward for trying nothing, which are facts;
     the exploits that the texts show; that there is none, where they could be read; whether what is paid is right."""
     yield from (own for own in (right_answers.unpaid(evidence.rows), foreign_turns.written(evidence.rows)) if own)
@@ -134,5 +134,5 @@ def _signs(own: Exploit) -> tuple[Sign, ...]:
 
 PROOF = Proof(
     "texts", "The reward pays for what is meant, and for no habit of the texts",
-    "texts and rewards of some steps; a true score where honest success would look the same", tests,
+    "texts and rewards of some steps; a true score where honest success would look the same", _tests,
 )  # fmt: skip

@@ -79,7 +79,7 @@ class _Kind:
     reason: str
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Each way in which a mask goes wrong, the most telling first."""
     every = [row for row in evidence.rows if not row.dropped]
     yield from _begun_twice(every)
@@ -95,7 +95,7 @@ def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     masked = [_masked(row, ends, stated) for row in rows]
     live = [one for one in masked if one.trained.any()]
     if live:
-        found = [*_faults(live, kinds(bool(ends)), len(every)), _untrained(rows)]
+        found = [*_faults(live, _kinds(bool(ends)), len(every)), _untrained(rows)]
         broken = [test for test in found if test.present]
         yield from (broken or found)
     else:
@@ -185,7 +185,7 @@ def _untrained(rows: Sequence[Rollout]) -> Finding:
     )
 
 
-def kinds(ends: bool) -> Iterator[_Kind]:
+def _kinds(ends: bool) -> Iterator[_Kind]:
     """The ways to go wrong; ends: whether the tokens that end a completion are known."""
     yield _Kind(
         "prompt trained on", "",
@@ -495,4 +495,4 @@ def _cut(cut: list[_Masked], stated: Stated) -> Finding:
 
 
 PROOF = Proof("tokens", "The right tokens are trained on", "token ids and mask of rollouts; prompt ids, tool tokens "
-              "and truncation where there are any", tests)  # fmt: skip
+              "and truncation where there are any", _tests)  # fmt: skip

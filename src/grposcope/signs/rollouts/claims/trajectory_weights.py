@@ -39,7 +39,7 @@ OF_REDUCTION: Mapping[str, str] = {
 """Reduction of the stated loss -> how a trajectory weighs in it."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Turns without an advantage, weights in the loss, baselines, and the rule of the advantages of turns."""
     rows = [row for row in evidence.rows if not row.dropped]
     several = [row for row in rows if (row.turn_count or 0) > 1 or row.pieces > 1]
@@ -415,5 +415,5 @@ def _factors(advantages: Floats, columns: Sequence[Floats]) -> Floats:
 PROOF = Proof(
     "trajectory weights", "Trajectories weigh as the loss says, whatever their turns",
     "rollouts of several turns with loss_weights, advantages and rewards; turn_rewards where turns have advantages of "
-    "their own", tests, where_there=True,
+    "their own", _tests, where_there=True,
 )  # fmt: skip

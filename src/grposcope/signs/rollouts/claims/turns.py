@@ -23,7 +23,7 @@ SHARED = 0.25
 """Share of the turns before that a prompt begins with, below which it is another conversation."""
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """Ends of turns, ids of turns that go on, and states that groups begin in."""
     rows = [row for row in evidence.rows if not row.dropped]
     several = [row for row in rows if (row.turn_count or 0) > 1 or row.pieces > 1]
@@ -152,6 +152,6 @@ def _reset(evidence: PipelineEvidence) -> Finding:
 
 PROOF = Proof(
     "turns", "Each turn of a trajectory begins with those before it, and groups begin in one state",
-    "rollouts of several turns with token ids and tool_mask, or a row for each turn; anchors or environments", tests,
+    "rollouts of several turns with token ids and tool_mask, or a row for each turn; anchors or environments", _tests,
     where_there=True,
 )  # fmt: skip

@@ -132,7 +132,7 @@ def mean_of(values: Sequence[Floats], groups: Sequence[str]) -> _MeanOfTokens:
     return _MeanOfTokens(value, se, len(sums) - 1)
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """The sampler's recorded log-probabilities, and the trainer's old ones."""
     rows = drawn_tokens.rows_of(evidence)
     if reason := drawn_tokens.lacking(evidence, rows):
@@ -243,7 +243,7 @@ def _explained(
 
 
 def _of_sampler(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], divergence: float) -> _Explanation:
-    log = drawn_tokens.joined([one.logp - one.recorded for one in tokens])
+    log = _joined([one.logp - one.recorded for one in tokens])
     ratio, above = np.exp(np.minimum(log, 50)), float((log > ROUNDING).mean())
     stated = evidence.stated.temperature or 1.0
     beta, left = _power(evidence, tokens)
@@ -334,6 +334,11 @@ def _checkpoint(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens]) -
     return nearest
 
 
+def _joined(parts: list[Floats]) -> Floats:
+    """Arrays of rows as one."""
+    return np.concatenate(parts) if parts else np.empty(0)
+
+
 def _left_at(evidence: PipelineEvidence, tokens: Sequence[_RecordedTokens], of: dict[int, int], factor: float) -> float:
     """The same from those of the stated checkpoints with `factor` times their adapters."""
     at = [(evidence.scored[of[one.place]].at_scale[factor][one.place][one.kept], one) for one in tokens]
@@ -368,5 +373,5 @@ PROOF = Proof(
     "weights",
     "The given weights drew these rollouts",
     "token ids, the sampler's log-probabilities, and the checkpoint that drew them",
-    tests,
+    _tests,
 )

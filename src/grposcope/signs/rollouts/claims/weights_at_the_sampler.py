@@ -12,7 +12,7 @@ from grposcope.signs.rollouts.findings import exact
 from grposcope.signs.rollouts.module_match import ModuleMatch
 
 
-def tests(evidence: PipelineEvidence) -> Iterator[Finding]:
+def _tests(evidence: PipelineEvidence) -> Iterator[Finding]:
     """One test over all kinds; the evidence names those that did not arrive."""
     if not evidence.arrived:
         yield cannot_tell(
@@ -56,4 +56,4 @@ def _said(match: ModuleMatch) -> str:
     return "; ".join(parts)
 
 
-PROOF = Proof("arrived", "All trained weights reached the sampler", "the trainer's and the sampler's weights", tests)
+PROOF = Proof("arrived", "All trained weights reached the sampler", "the trainer's and the sampler's weights", _tests)
