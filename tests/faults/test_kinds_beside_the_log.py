@@ -124,6 +124,19 @@ def test_staleness_that_grows(tmp_path: Path) -> None:
         assert present(log(tmp_path / "b.jsonl", stale(sound))) == []
 
 
+def test_staleness_is_held_beside_the_bound_of_the_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A bound that is beyond what was logged is not said to be out of force."""
+    log(tmp_path / "log.jsonl", stale([2.0] * 80 + [2.0 + k // 5 for k in range(80)]))
+    for bound in (2, 40):
+        (tmp_path / "config.yaml").write_text(
+            f"gconfig:\n  n_samples: 8\nactor:\n  path: model\nrollout:\n  max_head_offpolicyness: {bound}\n"
+        )
+        asked("diagnose", tmp_path)
+        said = " ".join(capsys.readouterr().out.split())
+        clause = f"rollout.max_head_offpolicyness of config.yaml is {bound}, so that this bound is not in force"
+        assert (clause in said) == (bound == 2)
+
+
 def of_groups(size: int, dead: float, seed: int = 0) -> list[Row]:
     """Rows of rewards of 0 and 1, right at a chance of 0.18, in batches of 8 groups."""
     rng, n = np.random.default_rng(seed), 8 * size

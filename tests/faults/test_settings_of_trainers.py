@@ -42,6 +42,11 @@ NORM = "actor.reward_norm."
 OF_AREAL = {"gconfig.n_samples": 8, "actor.kl_ctl": 0.0, NORM + "mean_level": "group", NORM + "group_size": 8}
 STALE = {**OF_AREAL, "rollout.max_head_offpolicyness": 4, "actor.recompute_logprob": True}
 
+MEGATRON = "policy.megatron_cfg."
+COSINE = {MEGATRON + "enabled": True, MEGATRON + "scheduler.lr_decay_style": "cosine",
+          MEGATRON + "scheduler.lr_decay_iters": 100, "grpo.max_num_steps": 1000, MEGATRON + "optimizer.lr": 2e-6,
+          MEGATRON + "optimizer.min_lr": 0.0}  # fmt: skip
+
 PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
     ("stale sampler", "warning", AREAL, STALE, {"actor.use_decoupled_loss": True}, "weights of earlier updates"),
     ("stale sampler", "warning", AREAL, STALE, {"actor.recompute_logprob": False}, "weights of earlier updates"),
@@ -70,6 +75,13 @@ PAIRS: list[tuple[str, str, Dialect, dict[str, Any], dict[str, Any], str]] = [
      "rollouts are drawn at temperature 1"),
     ("greedy evaluation", "note", SLIME, {"eval_temperature": 0, "rollout_temperature": 0.8}, {"eval_temperature": 0.8},
      "rollouts are drawn at temperature 0.8"),
+    ("low learning rate", "warning", NEMO_RL, COSINE, {MEGATRON + "scheduler.lr_decay_style": "constant"},
+     "the schedule ends after 100 steps, and the run has 1000: from then on the learning rate is 0"),
+    ("low learning rate", "warning", NEMO_RL, COSINE, {"grpo.max_num_steps": 150}, "ends after 100 steps"),
+    ("low learning rate", "warning", NEMO_RL, COSINE, {MEGATRON + "optimizer.min_lr": 1e-6}, "ends after 100 steps"),
+    ("low learning rate", "warning", MLX_LM_LORA,
+     {"iters": 1000, "lr_schedule.name": "cosine_decay", "lr_schedule.arguments": [1e-4, 200, 1e-6]},
+     {"lr_schedule.arguments": [1e-4, 1000, 1e-6]}, "0.01 of what is set"),
     ("batch of few prompts", "note", VERL, {**GRPO, "data.train_batch_size": 2}, {"data.train_batch_size": 32},
      "a step has 2 prompts"),
     ("zero learning rate", "failing", MLX_LM_LORA, {"learning_rate": 0.0}, {"learning_rate": 1e-5}, "0"),

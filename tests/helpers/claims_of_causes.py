@@ -599,6 +599,7 @@ OF_CAUSES: Sequence[tuple[str, Check]] = (
         rf"above its first level since step {STEP}",
         by_quarters,
     ),
+    (rf"\S+ of \S+ is {V}, so that this bound is not in force", lambda raw, match: ""),  # of a file, not of the log
     (rf"(?P<name>{NAME}), median of the last quarter: (?P<b>{V}) \((?P<v>{V}) in the second\)", of_a_quarter),
     (
         rf"while held-out (?P<name>{NAME}) is (?:(?P<a>{V}) at first, )?(?P<b>{V})(?: at the end)?(?=: what)",

@@ -22,6 +22,7 @@ import numpy as np
 from grposcope.core.fault import LogTest
 from grposcope.core.finding import Finding, Sign, cannot_tell, fact, measured
 from grposcope.core.metrics import metric
+from grposcope.core.run import Run
 from grposcope.core.text import number
 from grposcope.maths.timeseries.change import EARLY, LATE
 from grposcope.maths.timeseries.onset import at_once
@@ -107,6 +108,9 @@ are two stretches at least, each with a fall of RISEN × behind it."""
 
 _BEHIND, _VERSIONS = 2.0, 2.0
 """Staleness in the last quarter of the rows over that in the second, and versions more, from which it grows."""
+
+_BOUND = "rollout.max_head_offpolicyness"
+"""AReaL's setting of the most updates that rollouts may be old."""
 
 _OF_BEHIND = (
     "hold it beside the bound that was set (AReaL max_head_offpolicyness, prime-rl max_async_level, SkyRL "
@@ -240,12 +244,22 @@ def _falls_behind(quantities: Quantities) -> Finding | None:
         because = (
             f"{key} is {number(medians[0])} in the median row of the first quarter, {number(last)} in that of the "
             f"last, and above its first level since step {step:,}: rollouts are of weights ever more updates old"
+            f"{_beyond_its_bound(quantities.run, last)}"
         )
         evidence = (Sign(f"{name}, median of the last quarter", last, limit=f"{number(before)} in the second",
                          column=name),)  # fmt: skip
         return fact(True, because, evidence, step, fault=LAG, remedy=_OF_BEHIND, grades=("warning", "warning"),
                     brief=quantities.went(name, series.level(EARLY).value, series.level(LATE).value))  # fmt: skip
     return None
+
+
+def _beyond_its_bound(run: Run, last: float) -> str:
+    """That a staleness is beyond the bound that a file beside the run sets, a clause; empty where it is not known."""
+    settings = None if run.asked is None else run.asked.settings
+    bound = None if settings is None else settings.number(_BOUND) if settings.says(_BOUND) else None
+    if settings is None or bound is None or last <= bound:
+        return ""
+    return f"; {_BOUND} of {settings.source.name} is {bound:g}, so that this bound is not in force"
 
 
 def _in_stretches(quantities: Quantities, distances: list[_Measure]) -> Finding | None:

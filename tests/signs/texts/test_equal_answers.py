@@ -65,6 +65,11 @@ def test_what_else_is_paid_for_is_no_grader_that_fails(paid: Paid, close: str) -
     assert right_answers.unpaid(rows) is None
 
 
+def test_a_reward_that_does_not_go_by_the_marked_answer_says_nothing() -> None:
+    """As where a judge grades the way to the answer."""
+    assert right_answers.unpaid(drawn(lambda rng, right, text: float(rng.random() < 0.5))) is None
+
+
 def test_the_score_of_answers_is_looked_at_where_there_are_several() -> None:
     """A sum with another part says nothing by itself; a part that pays for answers does."""
     rows = drawn(lost)

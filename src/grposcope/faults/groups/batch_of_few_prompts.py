@@ -30,7 +30,7 @@ FEW = 2
 _OF_TRL = ("per_device_train_batch_size", "gradient_accumulation_steps", "num_generations")
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """FEW prompts in a step or fewer, where the file says how many."""
     prompts, keys = _prompts(config, facts)
     if prompts is None or not 0 < prompts <= FEW:
@@ -67,5 +67,5 @@ FAULT = Fault(
     name="batch of few prompts",
     rank=5.05,
     remedy="draw more prompts a step",
-    settings=SettingsCheck("batch of few prompts", settings, EVERY, "steps of one or two prompts", ("note",)),
+    settings=SettingsCheck("batch of few prompts", _settings, EVERY, "steps of one or two prompts", ("note",)),
 )

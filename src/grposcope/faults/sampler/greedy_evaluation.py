@@ -35,7 +35,7 @@ _EVALUATED = {
 """Trainer -> the temperature of its evaluation."""
 
 
-def settings(config: Settings, facts: Known) -> Iterator[Finding]:
+def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """An evaluation that the file sets to temperature 0, beside rollouts that are drawn."""
     evaluated, drawn = _EVALUATED[config.dialect.name], key_of(config, "temperature")
     greedy = config.dialect.name == "areal" and config.on("eval_gconfig.greedy")
@@ -59,6 +59,6 @@ FAULT = Fault(
     rank=5.95,
     remedy="compare it with earlier evaluations alone",
     settings=SettingsCheck(
-        "greedy evaluation", settings, tuple(_EVALUATED), "an evaluation at temperature 0", ("note",)
+        "greedy evaluation", _settings, tuple(_EVALUATED), "an evaluation at temperature 0", ("note",)
     ),
 )

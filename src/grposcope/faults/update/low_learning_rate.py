@@ -17,11 +17,13 @@ What decides
 Sources
     TRL #2872: https://github.com/huggingface/trl/issues/2872
     X-R1 #66: https://github.com/dhcode-cpp/X-R1/issues/66
+    NeMo-RL, megatron_policy_worker: https://github.com/NVIDIA-NeMo/RL
+    mlx-lm-lora 3.1.2, train.py: https://github.com/Goekdeniz-Guelmez/mlx-lm-lora
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import numpy as np
 
@@ -114,6 +116,7 @@ def _usual(rate: float, lora: bool | None) -> bool:
 def _settings(config: Settings, facts: Known) -> Iterator[Finding]:
     """A learning rate for all weights that adapters are given."""
     yield from _never_warm(config)
+    yield from _ends_early(config)
     key = key_of(config, "lr")
     rate = config.number(key)
     if rate is None or not 0 < rate <= LORA_RATE or not has_adapters(config):
@@ -147,6 +150,63 @@ def _never_warm(config: Settings) -> Iterator[Finding]:
     )
 
 
+_HALF, _SPENT = 0.5, 0.1
+"""Share of the run by whose end a schedule has ended early, and share of the rate that is left then up to which the
+rest of the run hardly trains."""
+
+
+def _ends_early(config: Settings) -> Iterator[Finding]:
+    """A schedule that has brought the rate to its end by _HALF of the run or earlier."""
+    if config.partial or config.dialect.name not in _SCHEDULES:
+        return
+    ends, whole, left, keys = _SCHEDULES[config.dialect.name](config)
+    if not (ends and whole and left is not None) or ends > _HALF * whole or left > _SPENT:
+        return
+    yield fact(
+        True,
+        f"the schedule ends after {ends:g} steps, and the run has {whole:g}: from then on the learning rate is "
+        f"{f'{left:.2g} of what is set' if left else '0'}",
+        config.signs(*keys),
+        grade="warning",
+        explains=("no learning", "update not applied"),
+        brief="the schedule ends long before the run",
+        remedy=f"set {keys[0]} to the steps of the run",
+    )
+
+
+_Schedule = tuple[float | None, float | None, float | None, tuple[str, ...]]
+"""Steps after which a schedule has ended, steps of the run, share of the rate that is left then, and the keys."""
+
+
+def _of_megatron(config: Settings) -> _Schedule:
+    """NeMo-RL with Megatron, whose schedule goes on once a step of GRPO, whatever the batch."""
+    place = "policy.megatron_cfg."
+    keys = (f"{place}scheduler.lr_decay_iters", "grpo.max_num_steps")
+    if not config.on(f"{place}enabled") or config.get(f"{place}scheduler.lr_decay_style") not in ("linear", "cosine"):
+        return None, None, None, keys
+    rate, least = config.number(f"{place}optimizer.lr"), config.number(f"{place}optimizer.min_lr")
+    left = least / rate if rate and least is not None else None
+    return config.number(keys[0]), config.number(keys[1]), left, keys
+
+
+def _of_mlx_lm_lora(config: Settings) -> _Schedule:
+    """mlx-lm-lora's cosine, whose arguments are the first rate, its steps and the last rate, after a warm-up."""
+    keys, given = ("lr_schedule.arguments", "iters"), config.get("lr_schedule.arguments")
+    numbers = [own for own in given if isinstance(own, int | float)] if isinstance(given, list) else []
+    if config.get("lr_schedule.name") != "cosine_decay" or len(numbers) < 2 or not numbers[0]:
+        return None, None, None, keys
+    whole = (config.whole("iters") or 0) // (config.whole("gradient_accumulation_steps") or 1)
+    left = numbers[2] / numbers[0] if len(numbers) > 2 else 0.0
+    return numbers[1] + (config.number("lr_schedule.warmup") or 0), whole, left, keys
+
+
+_SCHEDULES: Mapping[str, Callable[[Settings], _Schedule]] = {
+    "nemo-rl": _of_megatron,
+    "mlx-lm-lora": _of_mlx_lm_lora,
+}
+"""Trainer -> what its settings say of a schedule."""
+
+
 FAULT = Fault(
     name="low learning rate",
     rank=245,
@@ -164,7 +224,7 @@ FAULT = Fault(
         "low learning rate",
         _settings,
         EVERY[:-1],
-        "a learning rate for all weights that adapters are given, or that the warm-up never reaches",
+        "a learning rate for all weights that adapters are given, that the warm-up never reaches, or that ends early",
         ("warning",),
     ),
 )

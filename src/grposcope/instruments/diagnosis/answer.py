@@ -21,8 +21,7 @@ from grposcope.faults.record import metric_logged_wrongly
 from grposcope.instruments.diagnosis import learning
 from grposcope.instruments.diagnosis.verdict import Verdict, findings_of, present_faults, verdict
 from grposcope.logs.trainers import how_to_log
-from grposcope.signs import group_signal, heldout, levels
-from grposcope.signs import ladder
+from grposcope.signs import group_signal, heldout, ladder, levels
 
 LIMIT = 600
 """Characters of a sentence or a cell."""

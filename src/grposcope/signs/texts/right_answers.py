@@ -47,6 +47,9 @@ _UNEQUAL, _UNEQUAL_SHARE, _ANY_LENGTH = 8, 0.05, 0.25
 said; share of the pairs of such answers in which the unpaid one is the longer, beside which length may tell them
 apart."""
 
+_BY_ANSWERS = 0.6
+"""Share of the unpaid among answers whose equal is paid, over that among all, below which answers are graded."""
+
 _FORM = re.compile(r"</?[A-Za-z_][\w-]*>|\\boxed|####")
 """Marks of the form of a text, which graders may ask for."""
 
@@ -176,6 +179,8 @@ def _paid_differently(rows: Sequence[Rollout]) -> Finding | None:
     shown, unequal = [sets for sets in both if sets], [own for sets in both for own in sets]
     if len(shown) < _UNEQUAL or len(shown) < _UNEQUAL_SHARE * can or not _in_any_length(unequal, name, least):
         return None
+    if not _goes_by_answers([[_score(row, name) > least for row in own] for sets in groups for own in sets]):
+        return None
     lost = [row for own in unequal for row in own if _score(row, name) == least]
     low, high = (next(row for row in unequal[0] if _score(row, name) == value) for value in values)
     said = visible(answers.answer(written(low.completion or ""))[0], 40)
@@ -210,6 +215,14 @@ def _alike(
             key = row.step, str(row.group), str(row.prompt), _reference(row)
             alike.setdefault(key, {}).setdefault((last, *_FORM.findall(text)), []).append(row)
     return alike
+
+
+def _goes_by_answers(sets: Sequence[Sequence[bool]]) -> bool:
+    """Whether an answer whose equal is paid is paid far more often than another: else it is not what is graded."""
+    every = [paid for own in sets for paid in own]
+    beside_paid = sum(sum(own) * (len(own) - 1) for own in sets)
+    unpaid_beside = sum(sum(own) * (len(own) - sum(own)) for own in sets)
+    return unpaid_beside < _BY_ANSWERS * beside_paid * (1 - sum(every) / len(every))
 
 
 def _in_any_length(sets: Sequence[Sequence[Rollout]], name: str, least: float) -> bool:
