@@ -34,7 +34,7 @@ _ENCODE = (
     "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
 )
 
-_WRITTEN_BY_TEMPLATE = 12
+_WRITTEN_BY_TEMPLATE = 6
 """Tokens from the end of a turn on, up to which a template may have written those behind it."""
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
