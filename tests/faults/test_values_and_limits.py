@@ -100,3 +100,19 @@ def test_giving_up_that_costs_less_than_trying_is_named(tmp_path: Path) -> None:
     twin = present(log(tmp_path / "b.jsonl", rows(0, lambda k, row: gives_up(k, row, False))))
     (other,) = [finding for finding in twin if finding.fault == "collapsed calls"]
     assert "giving up" not in other.remedy
+
+
+def test_a_kl_penalty_that_adds_to_the_reward_is_no_gaming(tmp_path: Path) -> None:
+    """As in Search-R1 #21: retrieved tokens take the KL of the reward below 0, more and more, and the task is lost."""
+
+    def adds(k: int, rng: np.random.Generator, sign: float) -> Values:
+        task = 0.36 - 0.0015 * k + 0.005 * rng.normal()
+        return {"critic/score/mean": task, "critic/rewards/mean": task + sign * 0.01 * k + (0.0 if sign > 0 else 0.5)}
+
+    (found, *_) = present(verl(tmp_path / "a.log", 120, lambda k, rng: adds(k, rng, 1.0)))
+    assert found.fault == "kl against its penalty"
+    assert "at the end the penalty adds 1.0" in found.because
+    assert found.remedy.startswith("look at the KL before the verifier")
+    assert "kl against its penalty" not in [
+        finding.fault for finding in present(verl(tmp_path / "b.log", 120, lambda k, rng: adds(k, rng, -1.0)))
+    ]
