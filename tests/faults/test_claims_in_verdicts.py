@@ -160,11 +160,11 @@ def test_a_number_that_is_none_where_the_reward_is_none_is_named(tmp_path: Path)
     """As in verifiers #1546: a metric of weight 0 that is NaN takes the reward with it; files as verifiers has them."""
     path = tmp_path / "results.jsonl"
 
-    def written(lost: float, other: float) -> Run:
+    def written(lost: float, other: float, scored: str = "right_reward") -> Run:
         rows = [
             {
                 "step": 1 + k // 16, "example_id": k // 4, "prompt": f"What is {k // 4} + 1?", "completion": f"{k % 3}",
-                "answer": str(k // 4 + 1), "reward": lost if k % 5 == 0 else float(k % 2), "right": float(k % 2),
+                "answer": str(k // 4 + 1), "reward": lost if k % 5 == 0 else float(k % 2), scored: float(k % 2),
                 "latency": lost if k % 5 == 0 else 0.25, "turns": other if k % 7 == 0 else 2.0,
             }
             for k in range(96)
@@ -177,3 +177,5 @@ def test_a_number_that_is_none_where_the_reward_is_none_is_named(tmp_path: Path)
     assert "the reward of 20 of 96 rollouts is NaN, and latency is NaN in exactly these" in found.because
     assert found.remedy.startswith("keep latency out of the sum")
     assert judge_claims.with_rollouts(written(0.0, float("nan")), ()) == ()
+    failed = written(float("nan"), float("nan"), "shown")  # no function says that it gave these a number
+    assert judge_claims.with_rollouts(failed, ()) == ()

@@ -13,7 +13,10 @@ import pytest
 from test_kinds_of_reports import Values, verl
 from test_reported_kinds import NAN, Row, false_claims, log, present, rows
 
+from grposcope.core.settings import Settings, SettingsAskedFor
+from grposcope.instruments.lint.dialects import VERL
 from grposcope.logs import read
+from grposcope.signs.settings.in_force import compared
 
 
 def test_a_loss_that_is_nan_beside_a_finite_gradient_costs_no_weights(tmp_path: Path) -> None:
@@ -100,3 +103,32 @@ def test_giving_up_that_costs_less_than_trying_is_named(tmp_path: Path) -> None:
     twin = present(log(tmp_path / "b.jsonl", rows(0, lambda k, row: gives_up(k, row, False))))
     (other,) = [finding for finding in twin if finding.fault == "collapsed calls"]
     assert "giving up" not in other.remedy
+
+
+def test_a_kl_penalty_that_adds_to_the_reward_is_no_gaming(tmp_path: Path) -> None:
+    """As in Search-R1 #21: retrieved tokens take the KL of the reward below 0, more and more, and the task is lost."""
+
+    def adds(k: int, rng: np.random.Generator, sign: float) -> Values:
+        task = 0.36 - 0.0015 * k + 0.005 * rng.normal()
+        return {"critic/score/mean": task, "critic/rewards/mean": task + sign * 0.01 * k + (0.0 if sign > 0 else 0.5)}
+
+    (found, *_) = present(verl(tmp_path / "a.log", 120, lambda k, rng: adds(k, rng, 1.0)))
+    assert found.fault == "kl against its penalty"
+    assert "at the end the penalty adds 1.0" in found.because
+    assert found.remedy.startswith("look at the KL before the verifier")
+    assert "kl against its penalty" not in [
+        finding.fault for finding in present(verl(tmp_path / "b.log", 120, lambda k, rng: adds(k, rng, -1.0)))
+    ]
+
+
+def test_a_limit_of_each_turn_is_no_limit_of_a_rollout(tmp_path: Path) -> None:
+    """Search-R1 limits a turn and what the search returns, and logs the length of both over all turns."""
+    run = read(verl(tmp_path / "a.log", 40, lambda k, rng: {"response_length/max": 1500.0}))
+    given = {"data.max_response_length": 500, "data.max_obs_length": 500}
+    asked = [
+        SettingsAskedFor(Settings(tmp_path / "run.sh", "a script", VERL, settings))
+        for settings in (given, {"data.max_response_length": 500})
+    ]
+    assert [[one.key for one in compared(beside, run) if one.differs] for beside in asked] == [
+        [], ["data.max_response_length"]
+    ]  # fmt: skip

@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 
 from grposcope.core.finding import Finding, Sign, measured
-from grposcope.core.text import apart
+from grposcope.core.text import apart, number
 from grposcope.maths.timeseries.change import EARLY, FIRST, LATE, fit
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs import onset
@@ -22,6 +22,16 @@ OF_WEIGHTS = (
     "answers that are lost for it; read completions that earn it, and go back to the checkpoint before the onset"
 )
 """What to do where right answers are lost for another part of the reward."""
+
+OF_THE_KL = "kl against its penalty"
+"""The fault of a KL penalty that adds to the reward."""
+
+OF_AN_ADDED_KL = (
+    "look at the KL before the verifier: a penalty that adds is a KL below 0, as where its mean has tokens that the "
+    "policy did not draw (of tools, searches or environments), or its sign is reversed: leave such tokens out of it, "
+    "check the sign, and go back to a checkpoint from before it grew"
+)
+"""What to do where the KL penalty adds to the reward that is trained on, and the task reward falls."""
 
 EXACT = 1e-3
 """Share of the reward's spread that rounding may hide."""
@@ -180,7 +190,12 @@ def _against_task_reward(quantities: Quantities) -> list[Finding]:
     because = f"the task reward {went(task)} while the reward after its KL penalty {went(trained)}"
     brief = f"task reward {_brief(task)}, after its KL penalty {_brief(trained)}"
     begins = partial(onset.since, task, -1)
-    return [measured(max(before.p_down, after.p_up), because, evidence, brief=brief, begins=begins)]
+    p = max(before.p_down, after.p_up)
+    adds = trained.level(LATE).value - task.level(LATE).value
+    if adds <= 0:
+        return [measured(p, because, evidence, brief=brief, begins=begins)]
+    because += f": at the end the penalty adds {number(adds)} to it instead of taking from it"
+    return [measured(p, because, evidence, brief=brief, begins=begins, remedy=OF_AN_ADDED_KL, fault=OF_THE_KL)]
 
 
 def _brief(series: MetricSeries) -> str:

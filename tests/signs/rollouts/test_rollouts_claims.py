@@ -343,3 +343,14 @@ def test_a_template_behind_each_turn_is_trained_on() -> None:
     assert (
         "32 of 32 rollouts train on the same tokens behind the end of every turn but the last" in result.told[0].because
     )
+
+
+def test_a_mask_of_what_is_between_turns_is_inverted() -> None:
+    """As in RAGEN #71: 1 on what the environment wrote and 0 on the policy's turns, with nothing else that says so."""
+    rows = [{**row, "mask": [1 - own for own in row["mask"]]} for row in _of_three_turns((), 0)]
+    result = pipelines.judged(rows, {})["tokens"]
+    assert (result.status, result.told[0].fault) == ("broken", "mask inverted")
+    assert "32 of 32 rollouts are trained on no token up to the first end and on none of the last" in str(result.told)
+    last = [{**row, "mask": [int(k >= len(row["mask"]) - 7) for k in range(len(row["mask"]))]}
+            for row in _of_three_turns((), 0)]  # fmt: skip
+    assert all(told.fault != "mask inverted" for told in pipelines.judged(last, {})["tokens"].told if told.present)

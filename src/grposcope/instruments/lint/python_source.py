@@ -202,9 +202,9 @@ def _sets_grad(tree: ast.AST) -> bool:
 
 def _dropout_of_adapters(tree: ast.AST) -> dict[str, int]:
     """The first line with a dropout above 0 of a LoraConfig, as _beside has it; empty without one."""
-    made = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "LoraConfig"]
-    given = [keyword for node in made for keyword in node.keywords if keyword.arg == "lora_dropout"]
-    lines = [keyword.value.lineno for keyword in given if _is_above_0(keyword)]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == "LoraConfig"]
+    keywords = [keyword for node in calls for keyword in node.keywords if keyword.arg == "lora_dropout"]
+    lines = [keyword.value.lineno for keyword in keywords if _is_above_0(keyword)]
     return {"adapter dropout": min(lines)} if lines else {}
 
 

@@ -21,6 +21,9 @@ NEAR = 0.02
 TERMS = {"loss_fn.positive_example_nll_weight": "positive_nll_loss"}
 """Key of the weight of a term of the loss -> last part of the key under which the trainer logs the term."""
 
+OF_TURNS = "data.max_obs_length"
+"""Setting of forks of verl (Search-R1) whose limit of a response is that of one turn, and not of a rollout."""
+
 ROWS = 10
 """Rows of which a term has to be 0 to have no effect: a batch without the rollouts that it is of has none either."""
 
@@ -60,7 +63,8 @@ def compared(beside: SettingsAskedFor, run: Run) -> tuple[_InForce, ...]:
     for key in keys:
         where = f"line {asked.lines[key]}" if key in asked.lines else ""
         name = _our_name(asked, key)
-        if name == "max_tokens" and (seen := _limit(run, asked.given[key])) is not None:
+        limits = name == "max_tokens" and OF_TURNS not in asked.given
+        if limits and (seen := _limit(run, asked.given[key])) is not None:
             told.insert(0, _InForce(key, asked.given[key], where, *seen))
             continue
         if key in recorded:

@@ -67,9 +67,13 @@ def _sums(evidence: PipelineEvidence) -> Iterator[Finding]:
 
 
 def _no_numbers(evidence: PipelineEvidence) -> Iterator[Finding]:
-    """A number beside the reward that is none in exactly the rollouts whose reward is none; nothing where no one is."""
+    """A number beside the reward that is NaN in exactly the rollouts whose reward is, although a function gave each of
+    these a number; nothing where there is none, as where they failed."""
     lost = np.array([np.isnan(row.reward) for row in evidence.rows])
-    if lost.all() or lost.sum() < LOST:
+    without = [row for row in evidence.rows if np.isnan(row.reward)]
+    if lost.all() or lost.sum() < LOST or any(row.failed or row.dropped for row in without):
+        return
+    if not all(np.isfinite(list(row.rewards.values())).any() for row in without):
         return
     for name in dict.fromkeys(name for row in evidence.rows for name in (*row.rewards, *row.columns)):
         values = np.array([_value(row, name) for row in evidence.rows])

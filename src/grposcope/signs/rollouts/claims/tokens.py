@@ -37,7 +37,7 @@ _ENCODE = (
     "the sampler (vLLM: prompt_token_ids); the sampler's prompt ids and the trainer's must be equal."
 )
 
-_WRITTEN_BY_TEMPLATE = 12
+_WRITTEN_BY_TEMPLATE = 6
 """Tokens from the end of a turn on, up to which a template may have written those behind it."""
 
 REMEDY = "Print the tokens and the mask of the named rollout side by side, and correct the mask where it is built."
@@ -253,6 +253,14 @@ def _at_the_end() -> Iterator[_Kind]:
         "one turn, or turns without an end", "",
     )  # fmt: skip
     yield _Kind(
+        "mask inverted", "environment trained on, and no turn", lambda one: bool(_runs(one)) and one.ended is not None,
+        _skips_first_and_last,
+        "are trained on no token up to the first end and on none of the last, but on some between",
+        "some token up to the first end, or of the last, is trained on",
+        "What tools or the environment wrote gets the gradient that the policy's own turns should have.",
+        "no trained token or no end", no_end,
+    )  # fmt: skip
+    yield _Kind(
         "trained beyond the end", "padding trained on", lambda one: one.ended is not None and _turns_told(one),
         lambda one: one.ended is not None and bool(one.trained[one.ended + 1 :].any()),
         "train on tokens after their end, such as padding", "no token after the end is trained on",
@@ -338,6 +346,15 @@ def _inner_runs(masked: _Masked) -> list[Ints]:
     if any(np.count_nonzero(run == end) != 1 for run in runs) or runs[-1][-1] != end:
         return []
     return [run[int(np.argmax(run == end)) :] for run in runs[:-1]]
+
+
+def _skips_first_and_last(masked: _Masked) -> bool:
+    """Whether nothing up to the first end is trained on and nothing from an end on that is the last token, though
+    something between them is: where the mask alone says what the policy wrote, its first turn and its last are not."""
+    ids, trained, ended = masked.row.completion_ids, masked.trained, masked.ended
+    if masked.row.written is not None or ids is None or ended is None or len(ids) != len(trained):
+        return False
+    return bool(ids[-1] == ids[ended] and len(ids) > ended + 1 and not trained[: ended + 1].any() and not trained[-1])
 
 
 def _template_trained(masked: _Masked) -> bool:
