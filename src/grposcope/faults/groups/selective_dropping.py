@@ -64,6 +64,7 @@ def _counts(quantities: Quantities) -> MetricSeries | None:
     series = (quantities.column(name) for name in names)
     return next((one for one in series if one is not None and len(one) >= LEAST and one.values.min() > 0), None)
 
+
 FAULT = Fault(
     name="selective dropping",
     rank=6.8,
