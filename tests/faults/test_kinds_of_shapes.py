@@ -24,10 +24,9 @@ K = np.arange(N)
 U = K / N
 ALL = {**NAMES, "length_max": "completions/max_length"}
 SCORED = {
-    "math/accuracy": "eval_math/accuracy",
-    "language/accuracy": "eval_language/accuracy",
-    "accuracy": "eval_accuracy",
-}
+    "accuracy": "eval_accuracy", "math/accuracy": "eval_math/accuracy", "language/accuracy": "eval_language/accuracy",
+    "math/pass@16": "eval_math/pass@16", "math/avg@16": "eval_math/avg@16",
+}  # fmt: skip
 
 Change = Callable[[np.random.Generator, Columns], Mapping[str, Any]]
 
@@ -128,6 +127,24 @@ def a_reward_model(rng: np.random.Generator, row: Columns) -> Columns:
     }
 
 
+def less_variety(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"eval_math/pass@16": evaluated(rng, 0.8 - 0.2 * U), "eval_math/avg@16": evaluated(rng, 0.3 + 0.2 * U)}
+
+
+def drops_long_ones(rng: np.random.Generator, row: Columns) -> Columns:
+    length = 600 + 7000 * U
+    return {"completions/mean_length": length + 20 * rng.normal(size=N), "completions/max_length": length * 2.4,
+            "sampling/sampling_logp_difference/mean": 0.012 * np.exp(0.05 * rng.normal(size=N)),
+            "sampling/importance_sampling_ratio/mean": 0.97 * np.exp(-2.5 * U) * np.exp(0.03 * rng.normal(size=N)),
+            "sampling/importance_sampling_ratio/min": np.zeros(N)}  # fmt: skip
+
+
+def one_batch(rng: np.random.Generator, row: Columns) -> Columns:
+    late = K >= 60
+    return {"reward": np.where(late, 0.625, row["reward"]), "kl": row["kl"] + 0.6 * np.clip((U - 0.5) * 2, 0, 1),
+            "eval_accuracy": evaluated(rng, 0.4 + 0.4 * np.minimum(U, 0.5) - 0.5 * np.clip(U - 0.5, 0, 1))}  # fmt: skip
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
@@ -144,6 +161,8 @@ KINDS: dict[Change, tuple[str, str]] = {
     tells_nothing_apart: ("no learning", "have ten answers of a prompt graded"),
     not_one: ("wrong old log-probabilities", "compute old and current log-probabilities"),
     a_reward_model: ("kl blow-up", "have late completions and early ones judged"),
+    less_variety: ("held-out decline", "what is lost is variety"),
+    drops_long_ones: ("correction drops most", "correct by token"),
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
@@ -206,6 +225,11 @@ def clips_with_its_steps(rng: np.random.Generator, row: Columns) -> Columns:
     """Several updates of a batch: what they clip grows with the learning rate."""
     rate = np.clip((K + 1) / 20, 0, 1)
     return {"learning_rate": 1e-6 * rate, "clip_ratio/region_mean": 0.06 * rate * np.exp(0.1 * rng.normal(size=N))}
+
+
+def graded_again(rng: np.random.Generator, row: Columns) -> Columns:
+    """One reward for fifteen rows, somewhat below the others: what comes after it is no other grader."""
+    return {"reward": np.where((K >= 50) & (K < 65), 0.45, 0.56 + 0.02 * rng.normal(size=N))}
 
 
 def hard_ones_learned(rng: np.random.Generator, row: Columns) -> Columns:
@@ -305,3 +329,12 @@ def test_a_kl_that_is_large_in_single_rows_does_not_go_on_against_its_penalty(tm
     ]  # fmt: skip
     path.write_text("".join(json.dumps({"step": k + 1, "data": line}) + "\n" for k, line in enumerate(lines)))
     assert [finding.fault for finding in present(path)] == ["kl blow-up"]
+
+
+def test_what_comes_after_rows_of_one_reward_is_no_other_grader(tmp_path: Path) -> None:
+    assert "wrong rewards" not in [finding.fault for finding in present(log(tmp_path / "log.jsonl", graded_again))]
+
+
+def test_a_reward_that_stands_below_its_largest_is_named_before_what_falls_then(tmp_path: Path) -> None:
+    """One batch is trained on again and again: no verifier pays for anything else."""
+    assert present(log(tmp_path / "log.jsonl", one_batch))[0].fault == "constant reward"

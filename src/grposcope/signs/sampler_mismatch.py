@@ -208,7 +208,7 @@ def _check(quantities: Quantities) -> Finding:
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
     measure = measures[worst.evidence[0].column]
     seen = _best_for_signature(distances, measure)
-    told = signature(quantities, seen.sizes, seen.limit)
+    told = _dropped_by_length(quantities, measure.series.name) or signature(quantities, seen.sizes, seen.limit)
     hidden = AFTER.get(measure.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
     when = (
@@ -225,6 +225,34 @@ def _check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _dropped_by_length(quantities: Quantities, name: str) -> Finding | None:
+    """That a correction drops more as completions grow, while the mismatch of a token stays; None where it is not."""
+    length = quantities.get("length", SHORT)
+    sizes = next((series for each in _WITHOUT_SIGN if (series := quantities.column(each)) is not None), None)
+    if not name.startswith("importance/") or length is None or sizes is None or len(sizes) < SHORT:
+        return None
+    early, late = (sizes.level(span).value for span in (EARLY, LATE))
+    first, last = (length.level(span).value for span in (EARLY, LATE))
+    if late > _STAYS * early or last < _LONGER * first:
+        return None
+    because = (
+        f"the mismatch of a token stays ({quantities.went(sizes.name, early, late)}) while completions grow "
+        f"({quantities.went(length.name, first, last)} tokens), as where the ratios of all tokens of a completion are "
+        "multiplied, so that long ones are dropped"
+    )
+    return Finding("correction drops most", "possible", because=because, remedy=_OF_LENGTH)
+
+
+_STAYS, _LONGER = 1.5, 1.5
+"""Late over early mismatch of a token that stays, at most, and length of completions that grew, at least."""
+
+_OF_LENGTH = (
+    "correct by token, or by the geometric mean over a completion: neither falls with its length, as the product of "
+    "all ratios of a completion does"
+)
+"""What to do where a correction drops long completions."""
 
 
 def _falls_behind(quantities: Quantities) -> Finding | None:

@@ -75,10 +75,24 @@ def _check(quantities: Quantities) -> Finding:
     flattened = _flattened(quantities) if alike else ""
     if flattened:
         more, brief = f"{more}, although {flattened}", because
+    below = 0 < last < _BELOW * _most(quantities, reward.values)
+    explains = FAULT.implies if same == n else _OF_ONE_BATCH if below else ()
     return fact(
         True, because + more, evidence, None if same == n else int(reward.steps[-same]), grades=grades, brief=brief,
-        remedy=FLAT if flattened else FROM_THE_START if same == n else "", explains=FAULT.implies if same == n else (),
+        remedy=FLAT if flattened else FROM_THE_START if same == n else "", explains=explains,
     )  # fmt: skip
+
+
+_BELOW = 0.9
+"""Constant reward over the largest below which it is not all that can be earned."""
+
+_OF_ONE_BATCH = ("reward hacking", "held-out decline", "kl blow-up", "clip saturation")
+"""Faults that follow where the reward stands below its largest, as where one batch is trained on again and again."""
+
+
+def _most(quantities: Quantities, rewards: Floats) -> float:
+    """The largest reward there can be, as far as the log says, or that was seen."""
+    return float(rewards.max()) if quantities.reward_range is None else quantities.reward_range[1]
 
 
 def _excluded(quantities: Quantities, rewards: Floats, same: int) -> str:

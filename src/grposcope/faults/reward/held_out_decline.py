@@ -19,6 +19,7 @@ Sources
 
 from __future__ import annotations
 
+import re
 from functools import partial
 
 from grposcope.core.fault import Fault, LogTest
@@ -63,6 +64,16 @@ _FORGOTTEN_BESIDE = (
 """Advice where the score falls while that of another data set rises."""
 
 
+_OF_DRAWS = re.compile(r"(?:pass|best)@(?!1\b)\d+$")
+"""End of the name of a score of several draws of a problem."""
+
+_ALIKE = (
+    "what is lost is variety: several draws of a problem solve fewer, while one solves more. Where that matters, take "
+    "an earlier checkpoint and hold the entropy (a higher upper clip, an entropy bonus, a reward for several draws)"
+)
+"""Advice where the score of several draws falls while that of one rises."""
+
+
 def _check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
@@ -84,7 +95,8 @@ def _check(quantities: Quantities) -> Finding:
             both = are_shares((other.start.value, other.end.value))
             first, last = (shown(level.value, both) for level in (other.start, other.end))
             because += f" while {heldout.name(other.name)} rose from {first} to {last}"
-            remedy = _FORGOTTEN_BESIDE.format(heldout.name(held.score.name), heldout.name(other.name))
+            told = _ALIKE if _OF_DRAWS.search(held.score.name) else _FORGOTTEN_BESIDE
+            remedy = told.format(heldout.name(held.score.name), heldout.name(other.name))
         places = since_places(shares(held.score, reward), held.score.values, held.variance, FORGOTTEN)
         for p in (*(since.change().p_down for since in places), *([outcome.p_sudden] if places else [])):
             begins = partial(onset.since, held.score, -1)

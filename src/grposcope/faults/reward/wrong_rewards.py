@@ -49,6 +49,9 @@ def _check(quantities: Quantities) -> Finding:
     reward = quantities.require("reward", LEAST)
     row = None if quantities.run.window > 1 else jump(reward.values, 1, _CLEAR)
     said = "" if row is None else unmoved(quantities, reward.steps[row])
+    beside = [] if row is None else [reward.values[row - 3 : row], reward.values[row : row + 3]]
+    if not all(np.ptp(side) for side in beside):  # one value on end: nothing was graded there
+        row = None
     if row is None or not said or _scored_with_it(quantities, row) or _data_begin_again(quantities, row):
         return fact(False, "the reward does not rise at one row alone")
     step = int(reward.steps[row])
