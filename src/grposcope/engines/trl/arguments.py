@@ -15,13 +15,14 @@ import difflib
 import json
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from grposcope.core import capabilities
 from grposcope.core.errors import UserError
 from grposcope.engines.trl import guard
 from grposcope.lab.train.config import InTrl, TrainConfig, parts
+from grposcope.maths.aggregation import METHODS
 
 SETTING_OF = {
     argument: setting.name
@@ -70,6 +71,44 @@ def batch_arguments(config: TrainConfig, micro_batch: int, processes: int) -> di
         "num_generations": config.group,
         "num_iterations": config.interval // config.minibatches,
     }
+
+
+def run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any]:
+    """Sampling, optimiser, logging and checkpoints, as GRPOConfig calls them."""
+    from grposcope.watch import loggers
+
+    every = config.checkpoint_every
+    same = {
+        counterpart.arguments[0]: getattr(config, setting.name)
+        for setting in dataclasses.fields(config)
+        if isinstance(counterpart := setting.metadata.get("trl"), InTrl) and counterpart.same
+    }
+    return {
+        **same, "learning_rate": lr, "use_cpu": on_cpu, "bf16": False, "disable_dropout": True,
+        "report_to": loggers.names(config.log_to) or "none", "logging_steps": 1, "log_completions": True,
+        "num_completions_to_print": 0, "disable_tqdm": True,
+        "save_strategy": "steps" if every else "no", **({"save_steps": every} if every else {}),
+        "save_total_limit": config.keep_checkpoints or None, "dataloader_pin_memory": not on_cpu,
+    }  # fmt: skip
+
+
+def reward_arguments(
+    config: TrainConfig, weights: Sequence[float], overlong: bool
+) -> tuple[dict[str, Any], str | None]:
+    """How TRL weighs and combines the rewards of a task, and the aggregation that is left to our trainer.
+
+    weights: of the task's rewards, empty where it has one. overlong: whether a penalty for overlong completions is
+    added. UserError for a constraint on the whole reward where it is.
+    """
+    if overlong and any(constraint.name == "reward" for constraint in config.constraints()):
+        raise UserError(
+            f"recipe {config.recipe} adds a penalty for overlong completions to the reward, and in TRL the constraint "
+            f"{config.constraint} would include it; name one of the rewards, or use engine grposcope"
+        )
+    arguments: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
+    if config.aggregation == "normalize_then_sum":
+        return {**arguments, "multi_objective_aggregation": config.aggregation}, None
+    return arguments, None if config.aggregation == METHODS[0] else config.aggregation
 
 
 def refuse_without_counterpart(config: TrainConfig, processes: int = 1) -> None:

@@ -12,7 +12,6 @@ Held-out evaluation, progress and leaving early in a run of TRL, as in our own l
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import time
@@ -48,13 +47,12 @@ from grposcope.lab.sampling.sampler import Sampling
 from grposcope.lab.sampling.termination import Termination
 from grposcope.lab.tasks import Problem, Task, faults
 from grposcope.lab.train import checkpoint, optimizer
-from grposcope.lab.train.config import InTrl, TrainConfig, check
+from grposcope.lab.train.config import TrainConfig, check
 from grposcope.lab.train.result import Totals, TrainResult
 from grposcope.lab.train.setup import Setup, prepare
 from grposcope.logs import RunWriter, read
 from grposcope.logs.native import schema
 from grposcope.logs.native.schema import ModelInfo
-from grposcope.maths.aggregation import METHODS
 from grposcope.watch.loggers import Progress
 
 OUTPUT = "trl"
@@ -148,47 +146,9 @@ def _prepared(config: TrainConfig, given: Mapping[str, Any], processes: int) -> 
     on_cpu = setup.policy.model.device.type == "cpu"
     if setup.task.components and "reward_weights" in given:
         raise UserError("trl reward_weights cannot be changed: the rewards of the task have theirs; leave it out")
-    several, aggregation = _reward_arguments(config, setup.task.weights, bool(setup.objective.overlong))
-    all_arguments = rollouts | _run_arguments(config, setup.lr, on_cpu) | loss | several
+    several, aggregation = arguments.reward_arguments(config, setup.task.weights, bool(setup.objective.overlong))
+    all_arguments = rollouts | arguments.run_arguments(config, setup.lr, on_cpu) | loss | several
     return setup, _Launch(all_arguments, dict(given), advantage, left_out, processes, aggregation)
-
-
-def _run_arguments(config: TrainConfig, lr: float, on_cpu: bool) -> dict[str, Any]:
-    """Sampling, optimiser, logging and checkpoints, as GRPOConfig calls them."""
-    from grposcope.watch import loggers
-
-    every = config.checkpoint_every
-    same = {
-        counterpart.arguments[0]: getattr(config, setting.name)
-        for setting in dataclasses.fields(config)
-        if isinstance(counterpart := setting.metadata.get("trl"), InTrl) and counterpart.same
-    }
-    return {
-        **same, "learning_rate": lr, "use_cpu": on_cpu, "bf16": False, "disable_dropout": True,
-        "report_to": loggers.names(config.log_to) or "none", "logging_steps": 1, "log_completions": True,
-        "num_completions_to_print": 0, "disable_tqdm": True,
-        "save_strategy": "steps" if every else "no", **({"save_steps": every} if every else {}),
-        "save_total_limit": config.keep_checkpoints or None, "dataloader_pin_memory": not on_cpu,
-    }  # fmt: skip
-
-
-def _reward_arguments(
-    config: TrainConfig, weights: Sequence[float], overlong: bool
-) -> tuple[dict[str, Any], str | None]:
-    """How TRL weighs and combines the rewards of a task, and the aggregation that is left to our trainer.
-
-    weights: of the task's rewards, empty where it has one. overlong: whether a penalty for overlong completions is
-    added. UserError for a constraint on the whole reward where it is.
-    """
-    if overlong and any(constraint.name == "reward" for constraint in config.constraints()):
-        raise UserError(
-            f"recipe {config.recipe} adds a penalty for overlong completions to the reward, and in TRL the constraint "
-            f"{config.constraint} would include it; name one of the rewards, or use engine grposcope"
-        )
-    arguments: dict[str, Any] = {"reward_weights": [*weights, *([1.0] if overlong else [])]} if weights else {}
-    if config.aggregation == "normalize_then_sum":
-        return {**arguments, "multi_objective_aggregation": config.aggregation}, None
-    return arguments, None if config.aggregation == METHODS[0] else config.aggregation
 
 
 def _check_new(folder: Path) -> None:
