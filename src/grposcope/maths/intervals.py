@@ -1,4 +1,4 @@
-"""Intervals of 95 % for shares: held-out accuracies, dead groups; and for whatever cannot leave a range.
+"""Intervals of 95 % for shares: held-out accuracies, dead groups.
 
 A share is a mean over n units of values in [0, 1]. Its interval is the normal one, value ± 1.96 se,
 cut to [0, 1]. With fewer than 30 units, or a standard error of 0 (all units alike), that interval is too short,
@@ -45,20 +45,3 @@ def wilson(share: float, n: int) -> tuple[float, float]:
     spread = Z * math.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
     centre, scale = share + Z**2 / (2 * n), 1 + Z**2 / n
     return max((centre - spread) / scale, 0.0), min((centre + spread) / scale, 1.0)
-
-
-def bounded(value: Estimate, least: float = -math.inf, most: float = math.inf) -> tuple[float, float, float]:
-    """A number and its 95 % interval (low, high), none of which leaves [least, most], the range of what is estimated.
-
-    Between two finite ends the interval is the normal one on the scale of the log odds (x − least)/(most − x), with the
-    standard error by the delta method. With one end it is the normal one, cut at it, since a logarithm has no bound
-    where the error is as large as the number. A number on or beyond an end, as unbiased estimates may be, is that end.
-    """
-    inner = min(max(value.value, least), most)
-    above, below = value.value - least, most - value.value
-    if not (0 < above < math.inf and 0 < below < math.inf and math.isfinite(value.se)):
-        low, high = (min(max(end, least), most) for end in value.interval(Z))
-        return inner, low, high
-    step = min(Z * value.se * (1 / above + 1 / below), 500.0)  # beyond which exp has no number
-    low, high = (least + (most - least) / (1 + below / above * math.exp(way * step)) for way in (1, -1))
-    return inner, low, high

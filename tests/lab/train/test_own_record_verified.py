@@ -16,7 +16,6 @@ from grposcope.lab.train.loop import train
 from grposcope.lab.train.setup import prepare
 from grposcope.logs.native.rollouts import _groups
 from grposcope.signs.rollouts import pipeline_settings
-from grposcope.signs.rollouts.stated_loss import of_own
 
 
 def test_recipe_groups_and_schedule_are_those_of_the_record(policy: Policy, tmp_path: Path) -> None:
@@ -38,7 +37,7 @@ def test_the_loss_of_a_record_is_the_one_that_training_states(recipe: str, polic
     """Read back from the objective as the record describes it, of every recipe; None where training has no words."""
     setup = prepare(config(policy, tmp_path, recipe=recipe, steps=2, eval_problems=0))
     document = json.loads(json.dumps({"objective": setup.objective.describe()}))
-    assert of_own(pipeline_settings.flat(document)) == evidence._loss(setup)
+    assert pipeline_settings._own_loss(pipeline_settings.flat(document)) == evidence._loss(setup)
 
 
 def test_groups_of_a_file_are_told_apart_where_a_problem_was_drawn_twice() -> None:

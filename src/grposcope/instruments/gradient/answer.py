@@ -27,7 +27,7 @@ from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.findings import ANY, RANK, TITLES, ranged, solved, subject
 from grposcope.instruments.gradient.probe_record import LayerRecord, ProbeRecord
 from grposcope.instruments.gradient.rollout_source import RolloutSource
-from grposcope.maths.intervals import Z, bounded, interval
+from grposcope.maths.intervals import Z, interval
 from grposcope.maths.turn_moments import TurnSavings
 from grposcope.render import charts as base
 from grposcope.render.curves import of_metrics
@@ -229,7 +229,7 @@ def _intervals(record: ProbeRecord) -> dict[str, Any]:
         **{f"{name}.{of}": (value, _range(name, record))
            for name, estimates in record.statistics.items() for of, value in estimates.items()},
     }  # fmt: skip
-    return {name: list(bounded(value, *possible)[1:]) for name, (value, possible) in measured.items()
+    return {name: list(value.within(*possible)[1:]) for name, (value, possible) in measured.items()
             if math.isfinite(value.value) and math.isfinite(value.se)} | {
         "groups.dead": list(interval(record.groups.dead))}  # fmt: skip
 
@@ -541,7 +541,7 @@ def _weightings_chart(probe: ProbeRecord) -> Figure | None:
         for definition, short in DEFINITIONS.items():
             rank = probe.rank(definition, name)
             if math.isfinite(rank.value):
-                ends = bounded(rank, *RANK) if math.isfinite(rank.se) else (rank.value,) * 3
+                ends = rank.within(*RANK) if math.isfinite(rank.se) else (rank.value,) * 3
                 rows.append((visible(name), short, *rounded(list(ends)), ranged(rank, possible=RANK)))
     if not rows:
         return None

@@ -17,7 +17,6 @@ from grposcope.core.run import Run, labels
 from grposcope.core.text import number, percent
 from grposcope.instruments.gradient import findings as geometry
 from grposcope.instruments.gradient.probe_record import ProbeRecord
-from grposcope.maths.intervals import bounded
 from grposcope.render import charts as base
 from grposcope.render.thinning import columns, rounded
 
@@ -134,7 +133,7 @@ def _curve(chart: _Chart, runs: Sequence[Run]) -> Figure | None:
             estimates = {step: _estimate(measure(probe)) for step, probe in geometry.by_step(run).items()}
             finite = {step: value for step, value in estimates.items() if math.isfinite(value.value)}
             for step, value in finite.items() if len(finite) > 1 else ():
-                ends = bounded(value, *chart.possible) if math.isfinite(value.se) else (value.value,) * 3
+                ends = value.within(*chart.possible) if math.isfinite(value.se) else (value.value,) * 3
                 shown = geometry.ranged(value, form, chart.possible)
                 rows.append((step, label if many else short, *rounded(list(ends)), shown))
     if not rows:

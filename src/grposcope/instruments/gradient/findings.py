@@ -13,7 +13,7 @@ from grposcope.core.text import number, percent, span, visible
 from grposcope.instruments.gradient import probe_record as probes
 from grposcope.instruments.gradient.baseline import BestBaseline
 from grposcope.instruments.gradient.probe_record import ProbeRecord
-from grposcope.maths.intervals import Z, bounded, interval
+from grposcope.maths.intervals import Z, interval
 
 Range = tuple[float, float]
 """The least and the largest value that a quantity can have."""
@@ -263,7 +263,7 @@ def ranged(value: Estimate, form: Callable[[float], str] = number, possible: Ran
     """
     if not math.isfinite(value.value):
         return f"cannot tell ({value.flag or 'not finite'})"
-    inner, low, high = bounded(value, *possible)
+    inner, low, high = value.within(*possible)
     alone = not math.isfinite(value.se) or (possible != ANY and form(low) == form(high))
     return form(inner) if alone else f"{form(inner)} ({span(low, high, form)})"
 

@@ -166,10 +166,6 @@ def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int
                 told.setdefault("unsloth", node.lineno)
         elif isinstance(node, ast.Constant) and node.value == "env_mask":
             told.setdefault("env_mask", node.lineno)
-        elif isinstance(node, ast.Call) and _name(node.func) == LOADS and node.args:
-            name = node.args[0].value if isinstance(node.args[0], ast.Constant) else None
-            if isinstance(name, str):
-                told.setdefault(f"{LOADS} {name}", node.lineno)
     told |= _dropout_of_adapters(tree)
     model = keywords.get("model", trainer.args[0] if trainer.args else None)
     loaded = _loaded_adapters(tree, model)
@@ -178,7 +174,14 @@ def _beside(tree: ast.AST, trainer: ast.Call, called: set[str]) -> dict[str, int
         trainable = given.get("is_trainable", ast.Constant(False))
         if isinstance(trainable, ast.Constant) and None not in given and len(loaded.args) < 4:  # it is the fourth
             told["trained adapters" if trainable.value else "frozen adapters"] = loaded.lineno
-    return told
+    return {**_loaded_data(tree), **told}
+
+
+def _loaded_data(tree: ast.AST) -> dict[str, int]:
+    """ "load_dataset NAME" of each data set that is loaded by a name -> its line."""
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _name(node.func) == LOADS and node.args]
+    names = [(node.args[0].value, node.lineno) for node in calls if isinstance(node.args[0], ast.Constant)]
+    return {f"{LOADS} {name}": line for name, line in names if isinstance(name, str)}
 
 
 def _loaded_adapters(tree: ast.AST, model: ast.expr | None) -> ast.Call | None:

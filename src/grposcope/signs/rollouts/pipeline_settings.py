@@ -133,7 +133,7 @@ def of_settings(settings: Mapping[str, Any], engine: str = "") -> Stated:
         found["group"] = 0
     shape = _shape(settings, engine)
     loss = stated_loss.of_verl(settings) if engine == "verl" else stated_loss.of_trl(settings, found.get("limit"))
-    loss = stated_loss.of_own(settings) if engine == "grposcope" and loss is None else loss
+    loss = _own_loss(settings) if engine == "grposcope" and loss is None else loss
     weights = settings.get("reward_weights", settings.get("weights"))
     stated = Stated(
         **{name: value for name, value in found.items() if value is not None},
@@ -274,3 +274,46 @@ def _ends(value: Any) -> tuple[int, ...]:
     if isinstance(value, int) and not isinstance(value, bool):
         return (value,)
     return tuple(one for one in value if isinstance(one, int)) if isinstance(value, list | tuple) else ()
+
+
+_OWN_SURROGATES = {"clip": "clip", "cispo": "weighted", "onesided": "one-sided", "reinforce": "plain"}
+"""Surrogate of our own loop, as its record names it -> surrogate."""
+
+_OWN_REDUCTIONS = ("sequence_mean", "token_mean", "constant_length", "sequence_sum")
+
+
+def _own_loss(settings: Mapping[str, Any]) -> stated_loss.StatedLoss | None:
+    """The loss of our own loop from a flat mapping of its record's config.json; None where this has no words for it."""
+    own = {key.removeprefix("objective."): value for key, value in settings.items() if key.startswith("objective.")}
+    surrogate = _OWN_SURROGATES.get(str(own.get("surrogate.function")))
+    reduction = str(own.get("reduction.function", own.get("reduction")))
+    length = _read(own.get("reduction.length"), 0.0)
+    odd = (
+        own.get("ratio") not in ("token", "sequence", "none")
+        or own.get("divergence") not in ("k1", "k2", "k3")
+        or own.get("proximal")
+        or settings.get("allocate", "uniform") != "uniform"
+    )
+    unnamed = surrogate is None or reduction not in _OWN_REDUCTIONS
+    if odd or unnamed or (reduction == "constant_length" and not length):
+        return None
+    rounded = settings.get("sampler_precision", "float32") != "float32"
+    drawn = settings.get("correction") is None and (rounded or str(settings.get("staleness", "0")) != "0")
+    return stated_loss.StatedLoss(
+        surrogate=str(surrogate),
+        ratio=str(own["ratio"]),
+        low=_read(own.get("surrogate.low"), 0.0),
+        high=_read(own.get("surrogate.high"), 0.0),
+        bound=_read(own.get("surrogate.bound"), 0.0),
+        reduction=reduction.replace("_", " "),
+        length=int(length),
+        divergence=str(own["divergence"]),
+        kl_weighted=bool(own.get("kl_weighted")),
+        entropy=_read(own.get("entropy"), 0.0),
+        counted="all",
+        old="sampler" if drawn else "trainer",
+    )
+
+
+def _read(value: Any, absent: float) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else absent

@@ -1,7 +1,7 @@
 """The loss that the settings of a run state: surrogate, ratio, clip, KL term and how terms of tokens are added up.
 
-Settings are those of TRL's GRPOConfig (arguments of the trainer or as logged), of verl, and of our own record. What is
-not said here, such as gates in place of a clip, is no stated loss, so that nothing is compared with it.
+Settings are those of TRL's GRPOConfig (arguments of the trainer or as logged) and of verl. What is not said here, such
+as gates in place of a clip, is no stated loss, so that nothing is compared with it.
 """
 
 from __future__ import annotations
@@ -114,45 +114,6 @@ def of_verl(settings: Mapping[str, Any]) -> StatedLoss | None:
         reduction=VERL[str(kind)],
         divergence=divergence,
         entropy=_number(settings.get(f"{_ACTOR}entropy_coeff"), 0.0),
-    )
-
-
-_OWN_SURROGATES = {"clip": "clip", "cispo": "weighted", "onesided": "one-sided", "reinforce": "plain"}
-"""Surrogate of our own loop, as its record names it -> surrogate."""
-
-_OWN_REDUCTIONS = ("sequence_mean", "token_mean", "constant_length", "sequence_sum")
-
-
-def of_own(settings: Mapping[str, Any]) -> StatedLoss | None:
-    """The loss of our own loop from a flat mapping of its record's config.json; None where this has no words for it."""
-    own = {key.removeprefix("objective."): value for key, value in settings.items() if key.startswith("objective.")}
-    surrogate = _OWN_SURROGATES.get(str(own.get("surrogate.function")))
-    reduction = str(own.get("reduction.function", own.get("reduction")))
-    length = _number(own.get("reduction.length"), 0.0)
-    odd = (
-        own.get("ratio") not in ("token", "sequence", "none")
-        or own.get("divergence") not in ("k1", "k2", "k3")
-        or own.get("proximal")
-        or settings.get("allocate", "uniform") != "uniform"
-    )
-    unnamed = surrogate is None or reduction not in _OWN_REDUCTIONS
-    if odd or unnamed or (reduction == "constant_length" and not length):
-        return None
-    rounded = settings.get("sampler_precision", "float32") != "float32"
-    drawn = settings.get("correction") is None and (rounded or str(settings.get("staleness", "0")) != "0")
-    return StatedLoss(
-        surrogate=str(surrogate),
-        ratio=str(own["ratio"]),
-        low=_number(own.get("surrogate.low"), 0.0),
-        high=_number(own.get("surrogate.high"), 0.0),
-        bound=_number(own.get("surrogate.bound"), 0.0),
-        reduction=reduction.replace("_", " "),
-        length=int(length),
-        divergence=str(own["divergence"]),
-        kl_weighted=bool(own.get("kl_weighted")),
-        entropy=_number(own.get("entropy"), 0.0),
-        counted="all",
-        old="sampler" if drawn else "trainer",
     )
 
 
