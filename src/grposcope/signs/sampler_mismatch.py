@@ -208,7 +208,7 @@ def _check(quantities: Quantities) -> Finding:
     measures = {measure.series.name: measure for measure in (*distances, *weights)}
     measure = measures[worst.evidence[0].column]
     seen = _best_for_signature(distances, measure)
-    told = _dropped_by_length(quantities, measure.series.name) or signature(quantities, seen.sizes, seen.limit)
+    told = _explanation(quantities, measure, seen)
     hidden = AFTER.get(measure.series.name, "")
     because = f"{worst.because}{f' ({hidden})' if hidden else ''}; {told.because}"
     when = (
@@ -225,6 +225,11 @@ def _check(quantities: Quantities) -> Finding:
         worst.p, because, worst.evidence, told.fault, explains=explains, brief=worst.brief, since=when,
         remedy=told.remedy,
     )  # fmt: skip
+
+
+def _explanation(quantities: Quantities, measure: Measure, seen: Measure) -> Finding:
+    """What explains the mismatch that `measure` shows; seen: what its course is read off."""
+    return _dropped_by_length(quantities, measure.series.name) or signature(quantities, seen.sizes, seen.limit)
 
 
 def _dropped_by_length(quantities: Quantities, name: str) -> Finding | None:
