@@ -69,8 +69,7 @@ def test_a_batch_without_live_rollouts_stays_on_its_device() -> None:
         mask = torch.ones(2, 3, device="meta")
 
     none = torch.zeros(0, dtype=torch.long, device="meta")
-    term = accumulate.Term(lambda rows, logp: logp)
-    found = accumulate.accumulate(None, Empty(), none, 1.0, 1, term)  # type: ignore[arg-type]
+    found = accumulate.accumulate(None, Empty(), none, 1.0, 1, lambda rows, logp: logp)  # type: ignore[arg-type]
     assert {array.device.type for array in found} == {"meta"}
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from grposcope.instruments.gradient.retokenize import _token_moments
 from grposcope.lab.policies import Policy, recompute_activations
 from grposcope.lab.rollout_batch import RolloutBatch
-from grposcope.lab.sampling.accumulate import Term, accumulate, frozen_logprobs
+from grposcope.lab.sampling.accumulate import accumulate, frozen_logprobs
 from grposcope.lab.sampling.logprobs import token_logprobs
 
 P, G, S, T = 3, 4, 6, 7
@@ -130,7 +130,7 @@ def test_updates_on_masks_with_holes(policy: Policy, rollouts: RolloutBatch) -> 
     found = []
     for batch in (holes, rollouts):
         policy.model.zero_grad()
-        accumulate(policy.model, batch, rows, 1.0, 4, Term(lambda part, _: weights[part]))
+        accumulate(policy.model, batch, rows, 1.0, 4, lambda part, _: weights[part])
         found.append([p.grad.clone() for p in policy.model.parameters() if p.grad is not None])
     for ours, plain in zip(*found, strict=True):
         torch.testing.assert_close(ours, plain, atol=1e-5, rtol=1e-4)
