@@ -2,12 +2,12 @@
 cut before a collapse, by the measured stability? Trainings of `tiny`; experiments/autopilot.md has rules and results.
 
 python experiments/autopilot_actions.py base --out FOLDER               the model that some cells begin with, 80 steps
-python experiments/autopilot_actions.py run --model FOLDER --out FILE   both questions, seed by seed
+python experiments/autopilot_actions.py run --model FOLDER --out FILE   all questions, seed by seed
 python experiments/autopilot_actions.py report FILE                     the tables
 
 A file has a line for each run; what is there is not run again. All runs of a cell end with the batch with which they
-have drawn its budget of tokens; the weights that they end with answer held-out problems. Neither action is in the
-package: this script carries them out in the loop's batches and in the autopilot's decisions.
+have drawn its budget of tokens, or where the autopilot stops them; the weights that they end with answer held-out
+problems. This script carries the actions out itself; the package has one, as `--allocate resample:above=0.5`.
 """
 
 from __future__ import annotations
@@ -94,9 +94,10 @@ CELLS = {
         "interval x8": Cell({"recipe": NO_RATIO, "interval": 8, "lr": 2e-4}, 16_000),
         "sound": Cell({"recipe": "rloo"}, 16_000),
     },
+    "longer": {"mostly too hard, longer": Cell({}, 90_000, other={"largest": 40}, share=0.75)},
 }
-ARMS = {"dead": ("alone", "resample", "filter"), "stability": ("act", *RULES)}
-SEEDS = {"dead": tuple(range(60, 68)), "stability": tuple(range(70, 78))}
+ARMS = {"dead": ("alone", "resample", "filter"), "stability": ("act", *RULES), "longer": ("alone", "resample")}
+SEEDS = {"dead": tuple(range(60, 68)), "stability": tuple(range(70, 78)), "longer": tuple(range(80, 88))}
 """Cells, arms (the one compared with first) and seeds; settings were chosen on seed 900."""
 
 
