@@ -73,6 +73,27 @@ def test_every_token_that_was_drawn_is_charged(
     assert all(row.get("allocation/tokens", row["tokens_generated"]) == row["tokens_generated"] for row in recorded)
 
 
+def test_resampling_that_waits_begins_where_most_groups_are_dead(
+    policy: Policy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until then it is the run with uniform draws, and killed and resumed it is the same run."""
+    monkeypatch.setattr(allocation, "_WAITS", 2)
+    given = {"recipe": "rloo", "steps": 4, "checkpoint_every": 1, "eval_problems": 0, "prompts": 2, "group": 2}
+    asked, waits = {}, "resample:above=0.9"
+    for name, allocate in {"uniform": "uniform", "never": "resample:above=1", "waits": waits, "cut": waits}.items():
+        (tmp_path / name).mkdir()
+        asked[name] = config(policy, tmp_path / name, "equal", allocate=allocate, **given)
+    for name in ("uniform", "never", "waits"):
+        start(asked[name])
+    assert timeless(rows(asked["never"].out, "groups")) == timeless(rows(asked["uniform"].out, "groups"))
+    once, begun = ([row["tokens_generated"] for row in rows(asked[name].out)] for name in ("uniform", "waits"))
+    assert [all_tokens > plain for plain, all_tokens in zip(once, begun, strict=True)] == [False, False, True, True]
+    stopped_at(monkeypatch, asked["cut"], 4)
+    resume(tmp_path / "cut" / "run")
+    for table in ("steps", "groups"):
+        assert timeless(rows(asked["cut"].out, table)) == timeless(rows(asked["waits"].out, table))
+
+
 def last_ones(candidates: CandidateProblems, values: Values) -> AllocationPlan:
     which = np.arange(len(candidates.random))[-candidates.prompts :]
     return picks._picked(candidates, which, len(candidates.random))

@@ -56,6 +56,11 @@ ALLOCATORS: dict[str, Allocator] = {
         "groups whose rewards are all equal are replaced by further problems (DAPO)",
         "favours problems of middling success: a problem counts by the chance that its group is live",
         replaces_dead=True,
+        settings={
+            "above": Decimal(
+                0.0, 0.0, 1.0, "mean share of dead groups of six batches above which it begins; 0: at once", closed=True
+            )
+        },
     ),
     "filter": Allocator(
         "problems whose group is forecast to be dead are skipped",

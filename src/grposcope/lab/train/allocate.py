@@ -31,6 +31,9 @@ from grposcope.logs import read
 
 Ints = NDArray[np.int64]
 
+_WAITS = 6
+"""Batches whose mean share of dead groups says whether an allocator that waits begins."""
+
 
 @dataclass(frozen=True)
 class Allocated:
@@ -68,17 +71,23 @@ class RolloutAllocation:
         """state: what `state` returned at the checkpoint that is gone on from. UserError for one that does not fit."""
         self.setup, self.config, self.chosen = setup, setup.config, chosen(setup.config.allocate)
         self.forecaster: Forecaster | None = None
+        self.above = float(self.chosen.values.get("above", 0.0))
+        self.latest_dead = [math.nan] * _WAITS  # of the batches before it began
         if not self.chosen.plain:
             self.forecaster = _forecaster(setup.task, setup.train_set)
             if state is not None:
                 self.forecaster.restore(state)
             elif path := self.chosen.values.get("history"):
                 _learn_from(Path(path), self.forecaster)
+        elif self.above and state is not None:
+            self.latest_dead = [float(share) for share in state["latest_dead"]]
         elif state is not None:
             raise UserError("the allocation of this run was given from Python; resume the run from Python")
 
     def state(self) -> dict[str, Any] | None:
         """What a checkpoint keeps; None where nothing is learned."""
+        if self.above:
+            return {"latest_dead": self.latest_dead}
         return None if self.forecaster is None else self.forecaster.state()
 
     def said(self) -> str:
@@ -88,11 +97,19 @@ class RolloutAllocation:
     def draw(self, position: int) -> Allocated:
         """The batch that begins at `position` of the data."""
         began, promised = time.perf_counter(), math.nan
-        if self.forecaster is None:
+        if self._waits():
+            in_turn = replace(self.setup.objective, resample_dead=False)
+            batch = replace(self.setup, objective=in_turn).collect(self.config.seed, position)
+            self.latest_dead = [*self.latest_dead[1:], batch.dead]
+        elif self.forecaster is None:
             batch = self.setup.collect(self.config.seed, position)
         else:
             batch, promised = self._picked(self.forecaster, position)
         return Allocated(batch, {} if self.chosen.name == "uniform" else _metrics(batch, promised, began))
+
+    def _waits(self) -> bool:
+        """Whether problems are still taken in turn, since most groups were not dead in any _WAITS batches until now."""
+        return bool(self.above) and not sum(self.latest_dead) > self.above * _WAITS
 
     def _picked(self, forecaster: Forecaster, position: int) -> tuple[Batch, float]:
         """The batch that the policy picks, from which the forecast learns, and the live share that was promised."""
