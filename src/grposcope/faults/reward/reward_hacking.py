@@ -115,10 +115,10 @@ def check(quantities: Quantities) -> Finding:
     if traded and not tests:
         return fact(False, f"{scores[0].title} is alone: a score by the same measure rises with the reward")
     missing = () if scores else ("evaluation",)
-    if not tests and len(quantities.run.evaluations):
-        return cannot_tell(f"too few held-out evaluations for a trend: {EVALUATIONS} are needed", *missing)
     if not tests:
-        return cannot_tell("the training reward cannot show reward hacking, and no other score is logged", *missing)
+        few = f"too few held-out evaluations for a trend: {EVALUATIONS} are needed"
+        none = "the training reward cannot show reward hacking, and no other score is logged"
+        return cannot_tell(few if len(quantities.run.evaluations) else none, *missing)
     least = least_of(tests)
     named = [test for test in parts if test.remedy and test.p < _PLAIN]
     if named and least.p < _PLAIN:  # what is paid instead says more than that a score falls
