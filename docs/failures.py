@@ -136,6 +136,33 @@ def _cancelling(rng: np.random.Generator) -> Columns:
 
 
 FAILURES: Mapping[str, Failure] = {
+    "repeated data": Failure(
+        lambda rng: {"epoch": np.where(np.arange(ROWS) < 120, np.arange(ROWS), np.arange(ROWS) - 120) / 150},
+        ("epoch", "reward"),
+    ),
+    "room for sequences": Failure(
+        lambda rng: {
+            "prompt_length/clip_ratio": around(0.3, 0.02, rng),
+            "prompt_length/max": np.full(ROWS, 512.0),
+            "prompt_length/min": around(90, 5, rng),
+        },
+        ("prompt_length/clip_ratio", "reward"),
+    ),
+    "selective dropping": Failure(
+        lambda rng: {"rollouts": np.round(around(64 - 44 * ramp(0.3), 1, rng))}, ("rollouts", "reward")
+    ),
+    "wrong old log-probabilities": Failure(
+        lambda rng: {
+            "lr": 1e-6 * np.minimum(1, (np.arange(ROWS) + 1) / 30),
+            "clip_high": np.clip(around(0.06, 0.003, rng), 0, 1),
+            "clip_low": np.clip(around(0.05, 0.003, rng), 0, 1),
+        },
+        ("clip_high", "lr"),
+    ),
+    "wrong rewards": Failure(
+        lambda rng: {"reward": around(0.3 + 0.3 * (np.arange(ROWS) >= 110), 0.025, rng), "heldout": 0.3 + 0 * U},
+        ("reward", "heldout"),
+    ),
     "group of one": Failure(
         lambda rng: {"group": 1, "reward": around(0.3, 0.025, rng), "heldout": 0.3 + 0 * U},
         ("reward", "heldout"),

@@ -24,6 +24,7 @@ Sources
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -108,9 +109,7 @@ def check(quantities: Quantities) -> Finding:
     parts = against_parts(quantities, reward)
     traded = bool(scores) and rises_elsewhere(quantities, scores[0]) is not None
     tests = [*(test for heldout in scores[traded:] for test in _against(quantities, heldout, reward)), *parts]
-    if scores and (
-        still := _never_changes(quantities, scores[0], reward) or _never_near(quantities, scores[0], reward)
-    ):
+    if (still := _stays_apart(quantities, scores, reward)) is not None:
         return still
     if traded and not tests:
         return fact(False, f"{scores[0].title} is alone: a score by the same measure rises with the reward")
@@ -166,6 +165,13 @@ def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
 def _width(series: MetricSeries) -> int:
     """Rows of either end that are averaged."""
     return max(round(_EDGE * len(series)), 1)
+
+
+def _stays_apart(quantities: Quantities, scores: Sequence[HeldOut], reward: MetricSeries) -> Finding | None:
+    """That the first score never changes, or is never near the reward; None where neither is so, or there is none."""
+    if not scores:
+        return None
+    return _never_changes(quantities, scores[0], reward) or _never_near(quantities, scores[0], reward)
 
 
 def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
