@@ -188,17 +188,12 @@ def _layers(record: ProbeRecord) -> Table | None:
 
 def _statistics(record: ProbeRecord) -> Table | None:
     rows = [
-        (_in_words(name), visible(statistic), ranged(value, possible=_range(name, record)), f"{value.n:,}")
+        (visible(name.lstrip("_")), visible(statistic), ranged(value, possible=_range(name, record)), f"{value.n:,}")
         for name, estimates in record.statistics.items()
         for statistic, value in estimates.items()
     ]
     header = ("statistic", "of", "value", "n")
     return Table("Further statistics", header, rows, geometry.BRACKETS, folded=True) if rows else None
-
-
-def _in_words(name: str) -> str:
-    """The name of a statistic, as words."""
-    return visible(name.strip("_").replace("_", " "))
 
 
 def _range(statistic: str, record: ProbeRecord) -> geometry.Range:
