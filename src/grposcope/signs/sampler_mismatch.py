@@ -227,7 +227,7 @@ def _check(quantities: Quantities) -> Finding:
     )  # fmt: skip
 
 
-def _explanation(quantities: Quantities, measure: _Measure, seen: Measure) -> Finding:
+def _explanation(quantities: Quantities, measure: _Measure, seen: _Measure) -> Finding:
     """What explains the mismatch that `measure` shows; seen: what its course is read off."""
     return _dropped_by_length(quantities, measure.series.name) or signature(quantities, seen.sizes, seen.limit)
 
