@@ -52,7 +52,7 @@ class Both:
             eval_problems=0, checkpoint_every=0, threads=1, temperature=1.3, **more,
         )  # fmt: skip
         self.setup, launch = run._prepared(config, {}, 1)
-        self.options, self.left_out = launch.arguments, launch.loss.left_out
+        self.options, self.left_out = launch.arguments, launch.left_out
         args, _ = run._configuration(launch, folder)
         self.trainer = run._trainer(self.setup, launch, args, None, [])
         self.model = self.setup.policy.model

@@ -26,7 +26,7 @@ BRANCHING = f"functions with over {MOST_BRANCHES} branches"
 VAGUE = "fillers among bound names, %"
 
 LIMITS: Mapping[str, float] = {
-    "public names": 1842,
+    "public names": 1843,
     "classes with fields": 449,
     WIDE: 1,  # GRPOscopeTrainer, whose keywords users write
     BRANCHING: 0,

@@ -12,7 +12,7 @@ What to do
 What decides
     Starting the run.
 Sources
-    AReaL 1.0.4, trainer/ppo/actor.py: https://github.com/inclusionAI/AReaL
+    AReaL 1.0.4, areal.trainer.ppo.actor: https://github.com/inclusionAI/AReaL
     TRL 1.16, GRPOTrainer: https://huggingface.co/docs/trl/grpo_trainer"""
 
 from __future__ import annotations

@@ -149,7 +149,7 @@ def _only_warms_up(quantities: Quantities, rate: MetricSeries) -> Finding | None
         f"{len(values):,} ({values[len(values) // 2]:.3g} in the middle): its warm-up covers the whole log"
     )
     evidence = (Sign(f"{rate.name}, last row", float(values[-1]), column=rate.name),)
-    return fact(True, because, evidence, None, remedy=_OF_A_LONG_WARM_UP, grades=("note", "warning"),
+    return fact(True, because, evidence, None, remedy=_OF_A_LONG_WARM_UP, grades=("note", "note"),
                 brief="the learning rate rises to the last row", explains=("no learning",),
                 effect="most steps are shorter than they could be")  # fmt: skip
 

@@ -78,7 +78,7 @@ def of_answer(said: Answer) -> str:
         f'<div style="border-left:4px solid {colour};padding:2px 12px;max-width:900px">'
         f'<div style="opacity:.7">{_shown(said.question)}</div>'
         f'<div style="color:{colour};font-size:115%;font-weight:600">{_shown(said.sentence)}</div>'
-        f"{told}{_numbers(said)}{tables}{''.join(_picture(figure) for figure in drawn[:DRAWN])}{note}</div>"
+        f"{told}{_numbers(said)}{tables}{''.join(picture(figure) for figure in drawn[:DRAWN])}{note}</div>"
     )
 
 
@@ -102,7 +102,7 @@ def of_finding(finding: Finding) -> str:
     )
 
 
-def _picture(figure: Figure) -> str:
+def picture(figure: Figure) -> str:
     """A chart as a picture in HTML."""
     data = base64.b64encode(base.drawn(figure, "png")).decode()
     return f'<img alt="{_shown(figure.title)}" width="560" src="data:image/png;base64,{data}">'
@@ -119,7 +119,7 @@ def _table(table: Table) -> str:
 
 def _curve(run: Run) -> str:
     figure = figures.reward([run]) if run.steps else None
-    return "" if figure is None else _picture(figure)
+    return "" if figure is None else picture(figure)
 
 
 def _shown(words: str) -> str:
