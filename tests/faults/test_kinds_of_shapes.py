@@ -145,6 +145,15 @@ def one_batch(rng: np.random.Generator, row: Columns) -> Columns:
             "eval_accuracy": evaluated(rng, 0.4 + 0.4 * np.minimum(U, 0.5) - 0.5 * np.clip(U - 0.5, 0, 1))}  # fmt: skip
 
 
+def one_value_for_a_grade(rng: np.random.Generator, row: Columns) -> Columns:
+    down = (K >= 50) & (K < 58)
+    return {"reward": np.where(down, 0.5, row["reward"]), "reward_std": np.where(down, 0.0, row["reward_std"])}
+
+
+def full_from_the_first(rng: np.random.Generator, row: Columns) -> Columns:
+    return {"eval_accuracy": np.where(K % 10 == 9, 1.0, np.nan)}
+
+
 KINDS: dict[Change, tuple[str, str]] = {
     forgets: ("held-out decline", "what is trained is learned, at the cost of what language/accuracy"),
     another_task: ("held-out decline", "evaluate one checkpoint on problems of the training"),
@@ -163,6 +172,8 @@ KINDS: dict[Change, tuple[str, str]] = {
     a_reward_model: ("kl blow-up", "have late completions and early ones judged"),
     less_variety: ("held-out decline", "what is lost is variety"),
     drops_long_ones: ("correction drops most", "correct by token"),
+    one_value_for_a_grade: ("outage", "look into the logs of the grader"),
+    full_from_the_first: ("held-out decline", "have the evaluation grade ten answers"),
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
@@ -338,3 +349,18 @@ def test_what_comes_after_rows_of_one_reward_is_no_other_grader(tmp_path: Path) 
 def test_a_reward_that_stands_below_its_largest_is_named_before_what_falls_then(tmp_path: Path) -> None:
     """One batch is trained on again and again: no verifier pays for anything else."""
     assert present(log(tmp_path / "log.jsonl", one_batch))[0].fault == "constant reward"
+
+
+def test_an_environment_that_is_never_paid_beside_one_that_is(tmp_path: Path) -> None:
+    path, rng = tmp_path / "metrics.jsonl", np.random.default_rng(0)
+    lines = []
+    for k in range(N):
+        paid = float(0.3 + 0.3 * U[k] + 0.02 * rng.normal())
+        others = {"never": 0.0, "seldom": float(k % 7 == 0) / 64}
+        lines.append({"step": k, "reward/math/mean": paid, **{f"reward/{name}/mean": v for name, v in others.items()},
+                      "reward/all/mean": (paid + sum(others.values())) / 3, "entropy/all/mean": 0.5,
+                      "optim/lr": 1e-6, "optim/grad_norm": 0.2, "num_total_tokens/all/mean": 300.0})  # fmt: skip
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    first = present(path)[0]
+    assert (first.fault, first.grade, first.brief) == ("never paid", "warning", f"never: never paid in {N} rows")
+    assert first.because == f"the reward of never is exactly 0 in all {N} rows, and that of math and seldom is not"

@@ -125,6 +125,28 @@ def clipped_at_first(raw: RawLog, match: re.Match[str]) -> str:
     return wrong or ("" if int(said["n"]) == len(warm) else f"{len(warm)} rows")
 
 
+def on_end(raw: RawLog, match: re.Match[str]) -> str:
+    """ "every rollout is paid V in all N rows from step A to B": equal rewards without a spread there."""
+    said = match.groupdict()
+    spread_key = next(key for name, key in raw.names.items() if name.startswith("reward_std"))
+    rows, spreads = raw.finite(raw.names["reward"]), raw.values(spread_key)
+    alike = [step for (step, value), spread in zip(rows, spreads, strict=True)
+             if spread < 1e-6 and not any_of(said["v"], [value], 3)]  # fmt: skip
+    wrong = any_of(said["n"], [len(alike)], 9) or any_of(said["step"], alike[:1], 9)
+    return wrong or ("" if said.get("b") is None else any_of(said["b"], alike[-1:], 9))
+
+
+def always_full(raw: RawLog, match: re.Match[str]) -> str:
+    """ "held-out NAME is 100% in all N evaluations": each of them is 1."""
+    values = raw.values(scored_key(raw, match["name"]) or "")
+    return any_of(match["n"], [len(values)], 9) or ("" if {*values} == {1.0} else "not full")
+
+
+def at_both_ends(raw: RawLog, match: re.Match[str]) -> str:
+    reward = raw.names["reward"]
+    return any_of(match["a"], [raw.first(reward)], 2) or any_of(match["b"], [raw.last(reward)], 2)
+
+
 OF_SHAPES: Sequence[tuple[str, Check]] = (
     (
         rf"(?P<name>{NAME}), which had fallen, rises from (?P<a>{V}) to (?P<b>{V}) within 15 rows of step {STEP}, and "
@@ -163,6 +185,10 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
     ),
     (rf"held-out (?P<name>{NAME})(?:, largest:| never above) (?P<b>{V})", never_above),
     (rf"where the reward is as at first, (?P<v>{V})", at_first),
+    (rf"every rollout is paid (?P<v>{V}) in all (?P<n>\d+) rows from step {STEP} to (?P<b>{V})", on_end),
+    (rf"every rollout is paid (?P<v>{V}) on (?P<n>\d+) rows from step {STEP} on", on_end),
+    (rf"held-out (?P<name>{NAME}) is 100% in all (?P<n>\d+) evaluations(?:, the first at step [\d,]+)?", always_full),
+    (rf"rollouts are paid (?P<a>{V}) at first and (?P<b>{V}) at last", at_both_ends),
     (rf"while (?P<name>{NAME}) rose from (?P<a>{V}) to (?P<b>{V})", rose_beside),
 )
 """Patterns and checks."""
@@ -180,5 +206,6 @@ SHAPES_CONSTANTS: Sequence[tuple[str, str]] = (
     (r"limit in tokens: [\d,]+", "told before"),
     (r"median of the warm-up: [\d.]+ \(counts from 0\.04\)|far below 0\.2 \(GSPO\)", "told before, words of advice"),
     (r"warm-up 10 to 50 steps", "words of advice"),
+    (r"rows on end of one reward: \d+ \(counts from 5\)|held-out [\w/@.-]+, least: 1(?:\.0)?", "told before"),
 )
 """Numbers that are no statement about the log, and why."""

@@ -97,7 +97,7 @@ LEARNED = 0.2
 def _check(quantities: Quantities) -> Finding:
     """Parts of the reward, and scores of right answers, that are exactly 0 in every row; and the reward, or such a
     score, that hardly ever is not."""
-    return _never_a_number(quantities) or _of_zeros(quantities)
+    return _never_a_number(quantities) or _in_one_environment(quantities) or _of_zeros(quantities)
 
 
 def _of_zeros(quantities: Quantities) -> Finding:
@@ -123,6 +123,22 @@ def _of_zeros(quantities: Quantities) -> Finding:
         return cannot_tell(quantities.absent_components(), "components")
     which = "all components" if zero else "no component"
     return fact(False, f"{which} of the reward {'are' if zero else 'is'} 0 in every row")
+
+
+def _in_one_environment(quantities: Quantities) -> Finding | None:
+    """That the reward of an environment is 0 in every row and that of another is not; None where it is not so."""
+    scopes = {} if quantities.run.in_turn else quantities.run.scopes
+    logged = {name: Quantities(scope).get("reward", LEAST) for name, scope in scopes.items()}
+    rewards = {name: series for name, series in logged.items() if series is not None}
+    unpaid = [name for name, series in rewards.items() if not series.values.any()]
+    if not unpaid or len(unpaid) == len(rewards):
+        return None
+    names, rows = listed([visible(name, 40) for name in unpaid]), len(rewards[unpaid[0]])
+    others = listed([visible(name, 40) for name in rewards if name not in unpaid])
+    because = f"the reward of {names} is exactly 0 in all {rows} rows, and that of {others} is not"
+    evidence = (Sign(f"reward of {names}, every row", 0.0),)
+    return fact(True, because, evidence, grades=("warning", "warning"), remedy=UNPAID,
+                brief=f"{names}: never paid in {rows} rows")  # fmt: skip
 
 
 def _never_a_number(quantities: Quantities) -> Finding | None:

@@ -98,6 +98,16 @@ _OF_ANOTHER_TASK = (
 _PLAIN = 0.001
 """p-value below which a part of the reward that falls for another is named, whatever else shows the fault as well."""
 
+_FULL = 0.8
+"""Mean reward, of 1, up to which an evaluation that is always full measures something else."""
+
+_OF_A_FULL_SCORE = (
+    "have the evaluation grade ten answers of its problems, wrong ones and an empty one among them: a grader that "
+    "accepts anything, answers that stand in the prompt, or problems far easier than those of the training score so. "
+    "Choose no checkpoint by it"
+)
+"""What to do where an evaluation is full from its first on."""
+
 _EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
@@ -171,7 +181,11 @@ def _stays_apart(quantities: Quantities, scores: Sequence[HeldOut], reward: Metr
     """That the first score never changes, or is never near the reward; None where neither is so, or there is none."""
     if not scores:
         return None
-    return _never_changes(quantities, scores[0], reward) or _never_near(quantities, scores[0], reward)
+    return (
+        _never_changes(quantities, scores[0], reward)
+        or _never_near(quantities, scores[0], reward)
+        or _always_full(scores[0], reward)
+    )
 
 
 def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> Finding | None:
@@ -210,6 +224,25 @@ def _never_near(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> 
     evidence = (*ends(reward), Sign(f"{held.title}, largest", float(score.values.max())))
     return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never above {most}",
                     grades=("warning", "warning"), remedy=_OF_ANOTHER_TASK, fault="held-out decline")  # fmt: skip
+
+
+def _always_full(held: HeldOut, reward: MetricSeries) -> Finding | None:
+    """That a score is exactly 1 in all _SAME evaluations or more, where rollouts are paid _FULL of 1 at most at
+    first; else None."""
+    values, seen = held.score.values, reward.present
+    first, last = seen.first.value, seen.last.value
+    if len(values) < _SAME or (values != 1).any() or reward.values.min() < 0 or reward.values.max() > 1:
+        return None
+    if first > _FULL:
+        return None
+    because = (
+        f"{held.title} is 100% in all {len(values)} evaluations, the first at step {int(held.score.steps[0]):,}, while "
+        f"rollouts are paid {number(first)} at first and {number(last)} at last: no gain can show in it"
+    )
+    evidence = (*ends(reward), Sign(f"{held.title}, least", 1.0))
+    return fact(True, because, evidence, fault="held-out decline", remedy=_OF_A_FULL_SCORE,
+                grades=("warning", "warning"),
+                brief=f"{held.title} is 100% in all {len(values)} evaluations")  # fmt: skip
 
 
 def _ends(series: MetricSeries) -> tuple[float, float]:

@@ -29,9 +29,9 @@ from numpy.typing import NDArray
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Grade, Sign, fact
-from grposcope.core.text import apart, listed
+from grposcope.core.text import apart, listed, number
 from grposcope.signs.outages import CLEAR, DEEP, TIMES, outages
-from grposcope.signs.quantities import LEAST, MetricSeries, Quantities
+from grposcope.signs.quantities import LEAST, NO_SPREAD, MetricSeries, Quantities
 
 OTHER_LENGTH, OTHER_MISMATCH = 1.5, 3.0
 """Factors by which the lengths or the mismatch of lost rows differ from those around them, at least."""
@@ -64,6 +64,9 @@ rows took longer."""
 
 _SECONDS = "seconds_step"
 
+_ON_END = 5
+"""Rows on end in which every rollout is paid one value, at least."""
+
 
 def _check(quantities: Quantities) -> Finding:
     """Rows whose reward is lost, at one interval, or with other completions or another sampler, or at one exact value
@@ -71,7 +74,7 @@ def _check(quantities: Quantities) -> Finding:
     reward = quantities.require("reward", LEAST)
     found = outages(reward.values)
     if found is None:
-        return fact(False, "no reward is lost for a few steps")
+        return _at_one_reward(quantities, reward) or fact(False, "no reward is lost for a few steps")
     first = int(reward.steps[found.starts[0]])
     low, usual = apart(found.lost, found.around)
     subject = f"the reward is {low} on {int(found.rows.sum())} of {len(reward)} rows, from step {first:,} on,"
@@ -109,6 +112,30 @@ def _check(quantities: Quantities) -> Finding:
         True, because, evidence, first, brief=brief, grades=grades, remedy=remedy,
         explains=FOLLOWS,
     )  # fmt: skip
+
+
+def _at_one_reward(quantities: Quantities, reward: MetricSeries) -> Finding | None:
+    """That every rollout of _ON_END rows or more on end is paid one value, within a run of other rows whose rewards
+    differ; None where there are no such rows, or where the log does not say that all rewards of a row were equal."""
+    spreads = (quantities.column(f"reward_std{which}") for which in ("", "_batch", "_unclear"))  # 0 only if all are 0
+    spread = next((series for series in spreads if series is not None and len(series) == len(reward)), None)
+    if spread is None or len(np.unique(reward.values)) < len(reward) / 2:
+        return None
+    equal = (spread.values < NO_SPREAD) & np.append(False, reward.values[1:] == reward.values[:-1])
+    first = int(np.argmax(equal)) - 1
+    count = int(np.argmin(np.append(equal[first + 1 :], False))) + 1
+    value = float(reward.values[first])
+    if not equal.any() or count < _ON_END or equal.sum() != count - 1 or value in (quantities.reward_range or ()):
+        return None
+    step, last = (int(reward.steps[row]) for row in (first, first + count - 1))
+    because = (
+        f"every rollout is paid {number(value)} in all {count} rows from step {step:,} to {last:,}, and rewards differ "
+        "in the rows around them, as where what grades is down and one value stands in for a grade"
+    )
+    evidence = (Sign("rows on end of one reward", float(count), limit=f"counts from {_ON_END}"),)
+    return fact(True, because, evidence, step, remedy=_OF_THE_GRADER, grades=("warning", "warning"),
+                brief=f"every rollout is paid {number(value)} on {count} rows from step {step:,} on",
+                explains=("constant reward", "starved"))  # fmt: skip
 
 
 def _of_what_is_sampled(quantities: Quantities) -> list[MetricSeries]:
