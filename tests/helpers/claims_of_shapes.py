@@ -172,8 +172,8 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
         differ_by,
     ),
     (
-        rf"(?P<name>{NAME}) is (?P<a>{V}) in the (?P<n>\d+) rows with up to 0\.3 × the largest learning rate and "
-        rf"(?P<b>{V}) in those at full size",
+        rf"(?P<name>{NAME}) is (?P<a>{V}) in the (?P<n>\d+) rows of the warm-up with up to 0\.3 × the largest learning "
+        rf"rate and (?P<b>{V}) in the \d+ rows from 0\.8 × on",
         clipped_at_first,
     ),
     (rf"(?P<name>{NAME}) is (?P<a>{V}) from the first rows on", clipped_at_first),
@@ -204,7 +204,7 @@ SHAPES_CONSTANTS: Sequence[tuple[str, str]] = (
         "of those",
     ),
     (r"limit in tokens: [\d,]+", "told before"),
-    (r"median of the warm-up: [\d.]+ \(counts from 0\.04\)|far below 0\.2 \(GSPO\)", "told before, words of advice"),
+    (r"median of the warm-up: [\d.]+ \(counts from 0\.04\)|far\s+below 0\.2 \(GSPO\)", "told before, words of advice"),
     (r"warm-up 10 to 50 steps", "words of advice"),
     (r"rows on end of one reward: \d+ \(counts from 5\)|held-out [\w/@.-]+, least: 1(?:\.0)?", "told before"),
 )

@@ -128,6 +128,7 @@ def examples(folder: Path) -> dict[str, Example]:
         "idle discount": Example({"algorithm.lam": 0.95}, {"algorithm.lam": 1.0}, VERL),
         "cispo clamp": Example({"loss_type": "cispo"}, {"epsilon_high": 5.0}),
         "clip range not read": Example({ACTOR + "clip_ratio": 0.1}, {ACTOR + "clip_ratio": 0.2}, VERL),
+        "wrong clip range": Example({"epsilon": 0.28, "epsilon_high": 0.2}, {"epsilon": 0.2, "epsilon_high": 0.28}),
         "idle clip range": Example({"epsilon_high": 0.28}, {"num_iterations": 2}),
         "idle kl coefficient": Example({ACTOR + "kl_loss_coef": 0.01}, {ACTOR + "use_kl_loss": True}, VERL),
         "kl estimator without gradient": Example(

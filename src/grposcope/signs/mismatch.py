@@ -191,7 +191,7 @@ def signature(quantities: Quantities, sizes: MetricSeries, limit: float) -> Find
 
 
 def _follows_distance(quantities: Quantities, sizes: MetricSeries) -> str:
-    """That there is no mismatch (n,) before the first update, and that from there on it rises and falls with the KL to
+    """That there is no mismatch (n,) before the first update, and that from there on it goes with the KL to
     the start, or is BEYOND, while the reward gains nothing, as a clause; empty where it is not so."""
     kl, rest = distance(quantities), sizes.values[1:]
     typical = float(np.median(rest))
@@ -201,7 +201,7 @@ def _follows_distance(quantities: Quantities, sizes: MetricSeries) -> str:
     if kl is not None:
         _, mine, theirs = np.intersect1d(sizes.steps[1:], kl.steps, return_indices=True)
         if len(mine) >= LEAST and spearman(rest[mine], kl.values[theirs]) > WITH_DISTANCE:
-            beside = f", which rise and fall with {quantities.key(kl.name)}"
+            beside = f", which go with {quantities.key(kl.name)}"
     if not (far or beside):
         return ""
     return (

@@ -44,7 +44,7 @@ def test_the_screen_names_place_reason_remedy_and_source(bad: Path, capsys: pyte
     assert status == 0
     assert out.startswith(
         "failing: with these settings the run stops or learns nothing "
-        "(1 failing, 1 warning; 36 of 38 checks could judge)"
+        "(1 failing, 1 warning; 37 of 39 checks could judge)"
     )
     assert "num_generations = 1, line 2" in out
     assert "What to do: set num_generations to 4 or more." in out

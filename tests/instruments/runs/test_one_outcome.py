@@ -73,7 +73,7 @@ def ending(clause: str) -> str:
     return str(told[-1]) if told else ""
 
 
-LEVELS = re.compile(r"(?<![\w/])(reward|held-out [\w/@-]+) (\S+) → (\S+?),? (?=in |at )")
+LEVELS = re.compile(r"(?<![\w/])(reward|held-out [\w/@-]+) (\S+) → (\S+?),? (?=in |at |down since )")
 """The outcome, its first and its last level in the first line of a verdict."""
 
 NUMBERS = re.compile(r"\b(?:from|to|at|was) (-?\d[\d.]*%?)(?![\d.])")

@@ -55,7 +55,7 @@ def _check(quantities: Quantities) -> Finding:
     )
     brief = quantities.went(counted.name, first, last, " rollouts a step")
     return fact(True, because, evidence, since=onset.since(counted, -1), remedy=_KEEP_THEM, brief=brief,
-                grades=("note", "warning"))  # fmt: skip
+                grades=("note", "note"))  # fmt: skip
 
 
 def _counts(quantities: Quantities) -> MetricSeries | None:

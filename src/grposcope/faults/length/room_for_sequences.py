@@ -47,7 +47,7 @@ _OTHERS = {
 """Trainer -> what its largest length is of."""
 
 
-_AT_LIMIT, _SHORT = 0.1, 0.9
+_AT_LIMIT, _SHORT = 0.1, 0.5
 """Share of prompts at the limit from which prompts are cut, and length of the shortest over it at most."""
 
 _ROOM_FOR_PROMPTS = (

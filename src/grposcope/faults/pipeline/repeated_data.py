@@ -32,6 +32,9 @@ from grposcope.signs.rollouts.claims import resume
 _CLEAR, _NEAR = 2.0, 2
 """Spreads of a rise of the reward where the data begin again, and steps on either side in which it is looked for."""
 
+_MOST = 3
+"""Times that the data begin again, at most: more are data sets in turn."""
+
 _REMEDY = (
     "restore the position in the data with the checkpoint (its data loader's state; ignore_data_skip=False in TRL), "
     "unless another data set begins there; choose checkpoints by a held-out score, since these prompts were trained on"
@@ -43,14 +46,14 @@ def _check(quantities: Quantities) -> Finding:
     epoch = quantities.require("epoch", LEAST)
     rows = np.flatnonzero(np.diff(epoch.values) < 0) + 1
     rows = rows[rows >= SHORT]
-    if not len(rows):
-        return fact(False, "the epoch does not go back")
+    if not 0 < len(rows) <= _MOST:
+        return fact(False, "the epoch does not go back, or so often that several data sets are counted in turn")
     row, step = int(rows[0]), int(epoch.steps[rows[0]])
     first, last = (number(float(value)) for value in epoch.values[row - 1 : row + 1])
     again = f", and back again at {len(rows) - 1} later steps" if len(rows) > 1 else ""
     because = (
         f"{quantities.key(epoch.name)} goes back from {first} to {last} at step {step:,}{again}: the data begin again "
-        "there, so that prompts come that were trained on" + _rise(quantities, step)
+        "there, so that prompts come that were trained on, or those of another data set" + _rise(quantities, step)
     )
     evidence = (Sign("epoch of the row before", float(epoch.values[row - 1]), column=epoch.name),)
     return fact(True, because, evidence, step, remedy=_REMEDY, grades=("note", "warning"),

@@ -90,13 +90,16 @@ def _check(quantities: Quantities) -> Finding:
         return measured(
             p, f"{because}, while {away}", evidence, brief=away, grades=("note", "warning"), remedy=OF_OTHERS
         )
-    if (spread := quantities.least_spread) is not None:
+    if (spread := quantities.least_spread) is not None and _MIDDLE < seen.last.value < 1 - _MIDDLE:
         alike = f"rewards of a group that differ do so by {number(spread)}, about a mean of {number(seen.last.value)}"
         because += f", while {alike}: what grades hardly tells answers apart"
         brief = f"rewards differ by {number(spread)}"
         return measured(p, because, evidence, brief=brief, grades=("note", "warning"), remedy=_OF_A_JUDGE)
     return measured(p, because, evidence, brief="no gain")
 
+
+_MIDDLE = 0.1
+"""Distance of a mean reward from 0 and from 1 from which small differences are none of its ceiling."""
 
 _OF_A_JUDGE = (
     "have ten answers of a prompt graded, right ones and wrong ones among them: a grader that gives them about the "

@@ -223,7 +223,7 @@ def _never_near(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> 
     )
     evidence = (*ends(reward), Sign(f"{held.title}, largest", float(score.values.max())))
     return measured(_change_since(reward, 0.0).p_up, because, evidence, brief=f"{held.title} never above {most}",
-                    grades=("warning", "warning"), remedy=_OF_ANOTHER_TASK, fault="held-out decline")  # fmt: skip
+                    grades=("note", "note"), remedy=_OF_ANOTHER_TASK, fault="held-out decline")  # fmt: skip
 
 
 def _always_full(held: HeldOut, reward: MetricSeries) -> Finding | None:
@@ -280,7 +280,7 @@ def _against(quantities: Quantities, held: HeldOut, reward: MetricSeries) -> lis
         scored = since.change()
         rises = _change_since(reward, since.share)
         p = scored.p_down if rises.p_up < GOES_ON else 1.0
-        if held.follows is not None:
+        if held.follows is not None and score.values.max() >= _APART * held.follows.present.first.value:
             p = min(p, _gap_widens(held.follows, held.room, since))
         falls = scored.p_down < 0.05
         p = max(p, _change_since(reward, 0.0).p_up)

@@ -22,6 +22,8 @@ import numpy as np
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.text import apart
+from grposcope.maths.timeseries.noise import Array
+from grposcope.signs import run_outcome
 from grposcope.signs.heldout import heldout_scores
 from grposcope.signs.jumps import WINDOW, jump, unmoved
 from grposcope.signs.quantities import LEAST, Quantities
@@ -32,6 +34,9 @@ _CLEAR = 3.5
 
 _FOLLOWS = 0.5
 """Share of the jump that a held-out score of shares may have gained around it, and did not follow it."""
+
+_LOW = 0.35
+"""Share of a jump by which the rows right before it may have risen, and those from it on may be short of it."""
 
 _EVALUATIONS = 3
 """Evaluations on either side of the jump that are compared."""
@@ -52,8 +57,11 @@ def _check(quantities: Quantities) -> Finding:
     beside = [] if row is None else [reward.values[row - 3 : row], reward.values[row : row + 3]]
     if not all(np.ptp(side) for side in beside):  # one value on end: nothing was graded there
         row = None
+    falls = jump(reward.values, -1, _CLEAR) is not None  # levels in turn are of the data
+    if row is not None and (falls or not _is_within_one_row(reward.values, row)):
+        row = None
     if row is None or not said or _scored_with_it(quantities, row) or _data_begin_again(quantities, row):
-        return fact(False, "the reward does not rise at one row alone")
+        return fact(False, "the reward does not rise at one row alone, or the data begin again there")
     step = int(reward.steps[row])
     sides = reward.values[row - WINDOW : row], reward.values[row : row + WINDOW]
     before, after = (float(np.median(side)) for side in sides)
@@ -65,7 +73,21 @@ def _check(quantities: Quantities) -> Finding:
     evidence = (Sign(f"reward, {WINDOW} rows before", before, column=reward.name),
                 Sign(f"reward, {WINDOW} rows from there", after, column=reward.name))  # fmt: skip
     return fact(True, because, evidence, step, brief=f"reward {first} → {last} at step {step:,} alone",
-                remedy=_OF_THE_GRADER, grades=("note", "warning"))  # fmt: skip
+                remedy=_OF_THE_GRADER, grades=("note", "note" if _learns(quantities) else "warning"))  # fmt: skip
+
+
+def _learns(quantities: Quantities) -> bool:
+    """Whether the held-out score rises over the run, so that what is gained is not the grader's alone."""
+    outcome = run_outcome.of_run(quantities.run)
+    return outcome.heldout and outcome.direction == "up"
+
+
+def _is_within_one_row(values: Array, row: int) -> bool:
+    """Whether the two rows before the jump of rewards (n,) are near its lower level, and the two from it on near its
+    upper one: learning takes several rows."""
+    before, after = (float(np.median(side)) for side in (values[row - WINDOW : row], values[row : row + WINDOW]))
+    risen = (values[row - 2 : row + 2] - before) / (after - before)
+    return bool((risen[:2] < _LOW).all() and (risen[2:] > 1 - _LOW).all())
 
 
 def _data_begin_again(quantities: Quantities, row: int) -> bool:

@@ -24,6 +24,7 @@ from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, Sign, fact
 from grposcope.core.text import apart
 from grposcope.maths.timeseries.noise import Array
+from grposcope.signs.jumps import jump
 from grposcope.signs.quantities import LEAST, SHORT, MetricSeries, Quantities
 from grposcope.signs.rollouts.claims import first_update, resume
 
@@ -47,6 +48,9 @@ _AGAIN, _WITHIN = 3.0, 15
 
 _AROUND, _LOST = 25, 5.0
 """Rows before a rise of the rate and behind it whose rewards are compared, and the standard errors that are lost."""
+
+_SUDDEN, _BESIDE = 2.5, 2
+"""Spreads of a fall of the reward from one row to the next, and the steps from the rise of the rate to it."""
 
 _RISING = 0.9
 """Share of the log over which the rate rises from row to row where its warm-up covers the log."""
@@ -134,6 +138,9 @@ def _lost_behind(reward: MetricSeries | None, step: float) -> tuple[float, float
         return None
     error = float(np.hypot(before.std(ddof=1), after.std(ddof=1))) / len(after) ** 0.5
     fell = float(before.mean() - after.mean()) > _LOST * error > 0
+    fall = jump(reward.values, -1, _SUDDEN)
+    if fall is not None and abs(reward.steps[fall] - step) <= _BESIDE:
+        return None  # before a step at the new rate can tell: the prompts or the grading are others
     return (float(before.mean()), float(after.mean())) if fell else None
 
 

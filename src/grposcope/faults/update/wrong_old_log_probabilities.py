@@ -55,12 +55,13 @@ def _check(quantities: Quantities) -> Finding:
     if first < _CLIPPED or not first / _ALIKE <= later <= _ALIKE * first:
         return fact(False, "what is clipped goes with the size of the steps, or is little", evidence)
     because = (
-        f"{quantities.key(clipped.name)} is {number(first)} in the {len(warm)} rows with up to {_WARM:g} × the "
-        f"largest learning rate and {number(later)} in those at full size: so it is not the updates that clip, but how "
-        "old and current log-probabilities are computed (dropout, precision, other weights), or a clip range far below "
-        "0.2 (GSPO)"
+        f"{quantities.key(clipped.name)} is {number(first)} in the {len(warm)} rows of the warm-up with up to "
+        f"{_WARM:g} × the largest learning rate and {number(later)} in the {min(10 * _ROWS, len(rate) - full)} rows "
+        f"from {_FULL:g} × on: unless rollouts are older than a step, a batch gets several updates, or the clip range "
+        "is far below 0.2 (GSPO), old and current log-probabilities are computed in different ways (dropout, "
+        "precision, other weights)"
     )
-    return fact(True, because, evidence, grades=("note", "warning"), explains=("wrong reference", "clip saturation"),
+    return fact(True, because, evidence, grades=("note", "note"), explains=("wrong reference", "clip saturation"),
                 brief=f"{quantities.key(clipped.name)} is {number(first)} from the first rows on")  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from grposcope.instruments.diagnosis.verdict import findings_of, verdict
 from grposcope.instruments.runs import timing
 from grposcope.instruments.runs.measurements import last_credit, last_probe
 from grposcope.maths.intervals import shown_interval
-from grposcope.signs import heldout, levels
+from grposcope.signs import heldout, levels, run_outcome
 
 if TYPE_CHECKING:
     from grposcope.instruments.gradient.probe_record import ProbeRecord
@@ -205,9 +205,9 @@ def _numbers(run: Run) -> list[KeyNumber]:
         dead = outline(run.table["dead_fraction"])
         before = f"{percent(dead.first_tenth.value)} in the first tenth"
         numbers.append(KeyNumber("dead groups, last tenth", dead.last_tenth, percent(dead.last_tenth.value), before))
-    planned = run.setting("steps")
-    of = f"of {planned:,} planned" if isinstance(planned, int) and planned != run.steps else "as planned"
-    numbers.append(KeyNumber("optimiser steps", exactly(run.steps), f"{run.steps:,}", of if planned else ""))
+    planned, taken = run.setting("steps"), run_outcome.steps(run)
+    of = f"of {planned:,} planned" if isinstance(planned, int) and planned != taken else "as planned"
+    numbers.append(KeyNumber("optimiser steps", exactly(taken), f"{taken:,}", of if planned else ""))
     return [*numbers, *_spent(run)] if run.steps else numbers
 
 
