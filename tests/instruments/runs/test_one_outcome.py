@@ -111,7 +111,7 @@ def hold_to_outcome(line: str, learned: learning.Learning) -> None:
     assert {"up": last > first, "down": last < first}.get(learned.verdict, True), (line, outcome)
     since_best = learned.verdict == "down" and outcome.before != outcome.start
     of_levels = next(part for part in line.split(";") if LEVELS.search(part))
-    assert since_best == bool(re.search(r" (?:in the last|at step) ", of_levels)), (line, outcome)
+    assert since_best == bool(re.search(r" (?:in the last|at step|down since step) ", of_levels)), (line, outcome)
     clause, _, best = learned.clause.partition("; its best was ")  # said beside the levels that the line has too
     assert not best or value(best.split()[0]) == near(outcome.best.value), (line, learned.clause)
     told = [value(number) for number in NUMBERS.findall(clause)]

@@ -75,6 +75,9 @@ OF_THE_LIMIT = (
 _SAME = 5
 """Evaluations from which a score that is the same in all of them is no chance."""
 
+_PROBLEMS = 40
+"""Problems of an evaluation up to which a score may be the same by chance, in fewer than twice as many evaluations."""
+
 _OF_THE_SAME = (
     "evaluate the first and the last checkpoint by hand, in another engine: where they differ, the evaluation has "
     "weights that do not change (a server that was started once, a copy that is not sent, adapters that are left out) "
@@ -193,6 +196,9 @@ def _never_changes(quantities: Quantities, held: HeldOut, reward: MetricSeries) 
     values = held.score.values
     if len(values) < _SAME or np.ptp(values) or not 0 < values[0] < 1 or _change_since(reward, 0.0).p_up >= _SURE:
         return None
+    solved = float(values[0]) * np.arange(1, _PROBLEMS + 1)
+    if len(values) < 2 * _SAME and (np.abs(solved - solved.round()) < 1e-9).any():
+        return None  # a share of few problems may well be the same again
     because = (
         f"{held.title} is {number(float(values[0]))} in all {len(values)} evaluations, to the last digit, while the "
         f"reward {went(reward)}: so it is where weights that were loaded once are evaluated, or a result is kept"
