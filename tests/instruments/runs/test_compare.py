@@ -211,3 +211,14 @@ def test_escapes_do_not_reach_the_terminal(tmp_path: Path, capsys: pytest.Captur
     one, other = log(tmp_path / "a\x1b[2J.jsonl", 0, 0.0), log(tmp_path / "b.jsonl", 1, 0.5)
     out, _ = call(capsys, one, other)
     assert "\x1b" not in out
+
+
+def test_the_mismatch_of_sampler_and_trainer_is_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name, late in (("sound", 1e-3), ("apart", 0.1)):
+        rng = np.random.default_rng(0)
+        sizes = np.where(np.arange(60) < 30, 1e-3, late) * np.exp(0.1 * rng.normal(size=60))
+        rows = [{"step": k, "data": {"critic/rewards/mean": 0.5, "rollout_corr/k3_kl": size, "actor/entropy": 0.3}}
+                for k, size in enumerate(sizes.tolist())]  # fmt: skip
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    text, _ = call(capsys, tmp_path / "sound.jsonl", tmp_path / "apart.jsonl")
+    assert re.search(r"apart.jsonl +mismatch/k3 +0\.00\d+ +0\.1", text), text

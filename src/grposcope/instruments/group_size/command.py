@@ -147,11 +147,14 @@ def _price(run: Run, prompts: int) -> str:
 
 def _how_to_probe(path: Path, prompts: int) -> str:
     """The commands that measure the gradients of a run and plan from them."""
+    from grposcope.logs.native import schema
     from grposcope.logs.trainers import trl_output
 
     if models := trl_output.models(path):
         last = models[max(models)]
         return f"  grposcope probe --model {last} --task TASK --prompts {prompts} --out probe\n  grposcope plan probe"
+    if not schema.is_record(path):  # rollouts or a log alone: their model lies elsewhere
+        return f"  grposcope probe --model MODEL --task TASK --prompts {prompts} --out probe\n  grposcope plan probe"
     return f"  grposcope probe --model {path} --prompts {prompts}\n  grposcope plan {path}"
 
 

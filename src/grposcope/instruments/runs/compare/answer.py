@@ -284,7 +284,7 @@ def _not_compared(runs: Sequence[Run]) -> list[str]:
 
 COMPARED = (
     "reward", "reward_after_kl", "reward_std", "dead_fraction", "entropy", "kl", "kl_loss", "length", "truncated",
-    "at_limit", "grad_norm", "clip_fraction",
+    "at_limit", "grad_norm", "clip_fraction", "mismatch/k3", "mismatch/k1", "mismatch/abs", "staleness/mean",
 )  # fmt: skip
 """Metrics that are compared, before the parts of the reward that both runs have."""
 
