@@ -47,7 +47,9 @@ def test_diagnose_in_ci(tmp_path: Path) -> None:
     log = tmp_path / "train.jsonl"
     run("make_log.py", log)
     said = run("diagnose_in_ci.py", log, status=1)
-    assert re.search(r"^::error title=failing::failing: reward [\d.]+ → [\d.]+,? .*; entropy [\d.]+ → [\d.]+ since", said)
+    assert re.search(
+        r"^::error title=failing::failing: reward [\d.]+ → [\d.]+,? .*; entropy [\d.]+ → [\d.]+ since", said
+    )
     assert "\nfailing: entropy collapse, because " in said
     assert "::notice" in run("diagnose_in_ci.py", log, "--fail-on", "kl blow-up")
     assert run("diagnose_in_ci.py", tmp_path / "none", status=2).startswith("::error::")

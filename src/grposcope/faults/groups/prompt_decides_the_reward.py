@@ -49,6 +49,9 @@ OF_BATCH = ("reward_std_batch", "reward_std_unclear", "reward_min", "reward_max"
 PAID = 0.05
 """Mean reward from which, and up to 1 less that, groups that are all alike are paid some and others not."""
 
+_ALIKE = 0.15
+"""By how much a spread may be larger or smaller than that of a batch of rewards of 0 and 1 with its mean."""
+
 FOLLOWS = ("lost gradient", "starved", "saturated", "empty steps", "zero loss", "no learning")
 
 
@@ -122,12 +125,25 @@ def _widest(quantities: Quantities) -> MetricSeries | None:
     """The widest spread of rewards over the batch of those that are there in ROWS of the rows: of components; else of
     the reward, which TRL logs, its largest less its least, or what the groups of a step are paid."""
     spreads = list(quantities.components("component_std").values())
-    for name in ("reward_std_batch", "reward_std_unclear", "reward_std"):  # within dead groups there is no spread
+    names = ("reward_std_batch", "reward_std_unclear", *(["reward_std"] if _is_of_batch(quantities) else []))
+    for name in names:  # within dead groups there is no spread
         spreads += [series] if (series := quantities.column(name)) is not None and len(series) >= LEAST else []
     spreads += [made for made in (_range(quantities), _of_groups(quantities)) if made is not None]
     wide = [spread for spread in spreads if np.mean(spread.values > NO_SPREAD) >= ROWS]
     parts = [spread for spread in wide if spread.name.startswith("component_std/")]
     return max(parts or wide[:1], key=lambda spread: float(np.median(spread.values)), default=None)
+
+
+def _is_of_batch(quantities: Quantities) -> bool:
+    """Whether the logged spread within groups is that of whole batches of rewards of 0 and 1, by its size."""
+    reward, spread = quantities.column("reward"), quantities.column("reward_std")
+    if reward is None or spread is None or len(reward) != len(spread) or reward.values.min() < 0:
+        return False
+    mixed = (reward.values > 0) & (reward.values < 1)
+    if reward.values.max() > 1 or not mixed.any():
+        return False
+    whole = np.sqrt(reward.values[mixed] * (1 - reward.values[mixed]))
+    return bool(abs(np.median(spread.values[mixed] / whole) - 1) < _ALIKE)
 
 
 def _range(quantities: Quantities) -> MetricSeries | None:
