@@ -195,7 +195,7 @@ def log(path: Path, change: Change, seed: int = 0) -> Path:
     lines = []
     for k in range(N):
         row = {"step": k + 1, **{name: float(values[k]) for name, values in table.items()}}
-        lines.append({name: value for name, value in row.items() if not (name == "eval_accuracy" and value != value)})
+        lines.append({name: value for name, value in row.items() if not (name.startswith("eval") and value != value)})
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
 

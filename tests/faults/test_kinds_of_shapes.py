@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from raw_log import read_raw
-from test_kinds_of_metric_logs import NAMES, Columns, sound
+from test_kinds_of_metric_logs import NAMES, Columns, log, present
 from true_sentences import untrue
 
 from grposcope.core.finding import Finding
@@ -177,23 +177,6 @@ KINDS: dict[Change, tuple[str, str]] = {
     rescaled: ("reward decline", "find out what else changed at that step"),
 }
 """What a log shows -> the fault that is named first, and how the advice begins."""
-
-
-def log(path: Path, change: Change, seed: int = 0) -> Path:
-    """The log of a sound run, so changed."""
-    rng = np.random.default_rng(seed)
-    table = sound(rng)
-    table |= change(rng, table)
-    lines = []
-    for k in range(N):
-        row = {"step": k + 1, **{name: float(values[k]) for name, values in table.items()}}
-        lines.append({name: value for name, value in row.items() if not (name.startswith("eval") and value != value)})
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def present(path: Path) -> list[Finding]:
-    return [finding for finding in diagnose(read(path)) if finding.present]
 
 
 @pytest.mark.parametrize("change", KINDS, ids=lambda change: change.__name__)

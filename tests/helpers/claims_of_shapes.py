@@ -126,7 +126,7 @@ def clipped_at_first(raw: RawLog, match: re.Match[str]) -> str:
 
 
 def on_end(raw: RawLog, match: re.Match[str]) -> str:
-    """ "every rollout is paid V in all N rows from step A to B": equal rewards without a spread there."""
+    """ "the mean reward is exactly V … in all N rows from step A to B": one reward without a spread there."""
     said = match.groupdict()
     spread_key = next(key for name, key in raw.names.items() if name.startswith("reward_std"))
     rows, spreads = raw.finite(raw.names["reward"]), raw.values(spread_key)
@@ -185,8 +185,12 @@ OF_SHAPES: Sequence[tuple[str, Check]] = (
     ),
     (rf"held-out (?P<name>{NAME})(?:, largest:| never above) (?P<b>{V})", never_above),
     (rf"where the reward is as at first, (?P<v>{V})", at_first),
-    (rf"every rollout is paid (?P<v>{V}) in all (?P<n>\d+) rows from step {STEP} to (?P<b>{V})", on_end),
-    (rf"every rollout is paid (?P<v>{V}) on (?P<n>\d+) rows from step {STEP} on", on_end),
+    (
+        rf"the mean reward is exactly (?P<v>{V}) and rewards of a group do not differ in all (?P<n>\d+) rows from step "
+        rf"{STEP} to (?P<b>{V})",
+        on_end,
+    ),
+    (rf"one reward of (?P<v>{V}) in (?P<n>\d+) rows from step {STEP} on", on_end),
     (rf"held-out (?P<name>{NAME}) is 100% in all (?P<n>\d+) evaluations(?:, the first at step [\d,]+)?", always_full),
     (rf"rollouts are paid (?P<a>{V}) at first and (?P<b>{V}) at last", at_both_ends),
     (rf"while (?P<name>{NAME}) rose from (?P<a>{V}) to (?P<b>{V})", rose_beside),

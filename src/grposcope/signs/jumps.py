@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from grposcope.core.run import Ints
 from grposcope.core.text import listed
 from grposcope.maths.timeseries.noise import Array
 from grposcope.signs.moves_alone import distance
@@ -37,13 +38,16 @@ def jump(values: Array, direction: int, clear: float) -> int | None:
     first, first_spread = _ends_of_lines(sides[rows - _LINE], _LINE - 0.5)
     last, last_spread = _ends_of_lines(sides[rows], -0.5)
     sizes, spreads = direction * (last - first), np.maximum(first_spread, last_spread)
-    near, levels = (
-        np.array([direction * (values[row : row + k].mean() - values[row - k : row].mean()) for row in rows])
-        for k in (3, WINDOW)
-    )
+    near, levels = (direction * _steps(values, rows, k) for k in (3, WINDOW))
     sizes = np.where((sizes > clear * spreads) & (near > _AT_ONCE * np.maximum(sizes, levels)), sizes, -np.inf)
     best = int(np.argmax(sizes))
     return int(rows[best]) if sizes[best] > 0 else None
+
+
+def _steps(values: Array, rows: Ints, k: int) -> Array:
+    """The mean of the k values (n,) from each row (w,) on, less that of the k before it."""
+    means = np.lib.stride_tricks.sliding_window_view(values, k).mean(axis=1)
+    return np.asarray(means[rows] - means[rows - k])
 
 
 def _ends_of_lines(sides: Array, at: float) -> tuple[Array, Array]:

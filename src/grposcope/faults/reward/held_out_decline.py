@@ -24,10 +24,10 @@ from functools import partial
 
 from grposcope.core.fault import Fault, LogTest
 from grposcope.core.finding import Finding, cannot_tell, fact, measured
-from grposcope.faults.reward import reward_hacking
 from grposcope.faults.reward.reward_hacking import (
     GOES_ON,
     best_evaluation,
+    fewer_are_cut,
     rises_elsewhere,
     score_levels,
     shares,
@@ -78,7 +78,7 @@ def _check(quantities: Quantities) -> Finding:
     """The least p-value of a fall from any place of the run on, or at once at its end, times the number of places."""
     reward = quantities.require("reward")
     rises = reward.curve.change().p_up < GOES_ON
-    if rises and (learned_by_heart(quantities) or _is_of_the_limit(reward_hacking.check(quantities))):
+    if rises and (learned_by_heart(quantities) or fewer_are_cut(quantities, reward)):
         return fact(False, "whether it falls while the reward rises is tested apart")
     tests: list[Finding] = []
     for held in heldout_scores(quantities)[:1]:
@@ -104,11 +104,6 @@ def _check(quantities: Quantities) -> Finding:
     if not tests:
         return cannot_tell(f"fewer than {EVALUATIONS} held-out evaluations are logged", "evaluation")
     return least_of(tests)
-
-
-def _is_of_the_limit(finding: Finding) -> bool:
-    """Whether the rule of a reward that rises without its score names a limit of length for this decline."""
-    return finding.remedy == reward_hacking.OF_THE_LIMIT and finding.p < GOES_ON
 
 
 FAULT = Fault(

@@ -133,12 +133,13 @@ def _in_one_environment(quantities: Quantities) -> Finding | None:
     unpaid = [name for name, series in rewards.items() if not series.values.any()]
     if not unpaid or len(unpaid) == len(rewards):
         return None
-    names, rows = listed([visible(name, 40) for name in unpaid]), len(rewards[unpaid[0]])
+    names, rows = listed([visible(name, 40) for name in unpaid]), min(len(rewards[name]) for name in unpaid)
     others = listed([visible(name, 40) for name in rewards if name not in unpaid])
-    because = f"the reward of {names} is exactly 0 in all {rows} rows, and that of {others} is not"
+    every = f"all {rows} rows" if len(unpaid) == 1 else f"every row, of {rows} or more"
+    because = f"the reward of {names} is exactly 0 in {every}, and that of {others} is not"
     evidence = (Sign(f"reward of {names}, every row", 0.0),)
     return fact(True, because, evidence, grades=("warning", "warning"), remedy=UNPAID,
-                brief=f"{names}: never paid in {rows} rows")  # fmt: skip
+                brief=f"{names}: never paid in {rows} rows{' or more' * (len(unpaid) > 1)}")  # fmt: skip
 
 
 def _never_a_number(quantities: Quantities) -> Finding | None:

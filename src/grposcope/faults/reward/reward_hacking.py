@@ -61,11 +61,11 @@ _BY_HEART = (
 )
 """What to do where the training problems were drawn often enough to be learned by heart."""
 
-CUT, FEWER, MOST = 0.2, 0.1, 0.8
+_CUT, _FEWER, _MOST = 0.2, 0.1, 0.8
 """Share of cut completions at first, and its fall, from which on finishing within the limit is looked at; share of the
 reward's gain that it makes, above which it is what was learned."""
 
-OF_THE_LIMIT = (
+_OF_THE_LIMIT = (
     "go back to the checkpoint of the best evaluation, and raise the limit of length, to what the evaluation allows: "
     "what is paid is to finish within it. Judge by the reward of completions that finish, and leave cut ones out of "
     "the loss where the limit cannot be raised"
@@ -115,7 +115,7 @@ _EDGE = 0.1
 """Share of the run at either end of a change of the training reward, over which it is averaged."""
 
 
-def check(quantities: Quantities) -> Finding:
+def _check(quantities: Quantities) -> Finding:
     """Training reward rises while the held-out score, a component or the task reward does not."""
     reward = quantities.require("reward")
     scores = heldout_scores(quantities)
@@ -139,8 +139,8 @@ def check(quantities: Quantities) -> Finding:
         because = f"{least.because}; {drawn}, which may be enough to learn them by heart"
         return replace(least, fault="held-out decline", because=because, remedy=_BY_HEART, missing=missing,
                        begins=None, explains=("entropy collapse", "saturated"))  # fmt: skip
-    elif scores and not named and (finished := _fewer_are_cut(quantities, reward)):
-        return replace(least, fault="held-out decline", because=f"{least.because}; {finished}", remedy=OF_THE_LIMIT,
+    elif scores and not named and (finished := fewer_are_cut(quantities, reward)):
+        return replace(least, fault="held-out decline", because=f"{least.because}; {finished}", remedy=_OF_THE_LIMIT,
                        missing=missing)  # fmt: skip
     unlike = [heldout.title for heldout in scores if heldout.follows is None]
     if unlike and least.p >= GOES_ON:
@@ -152,8 +152,8 @@ def check(quantities: Quantities) -> Finding:
     return replace(least, missing=missing)
 
 
-def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
-    """That MOST of the reward's gain is what fewer cut completions make of it, were these paid 0, as a clause; empty
+def fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
+    """That _MOST of the reward's gain is what fewer cut completions make of it, were these paid 0, as a clause; empty
     where not. For rewards from 0 to 1 alone."""
     cut = quantities.get("truncated")
     if cut is None or reward.values.min() < 0 or reward.values.max() > 1:
@@ -164,10 +164,10 @@ def _fewer_are_cut(quantities: Quantities, reward: MetricSeries) -> str:
         for edge in (series.values[: _width(series)], series.values[-_width(series) :])
     )
     fewer = cut_first - cut_last
-    if not CUT <= cut_first < 1 or fewer < FEWER or _change_since(cut, 0.0).p_down >= _SURE:
+    if not _CUT <= cut_first < 1 or fewer < _FEWER or _change_since(cut, 0.0).p_down >= _SURE:
         return ""
     makes = fewer * first / (1 - cut_first)
-    if makes < MOST * (last - first):
+    if makes < _MOST * (last - first):
         return ""
     return (
         f"cut completions went from {cut_first:.0%} to {cut_last:.0%}, which alone makes {number(makes)} of reward if "
@@ -350,7 +350,7 @@ FAULT = Fault(
     implies=("held-out decline",),
     log=LogTest(
         "reward hacking",
-        check,
+        _check,
         needs=("reward", "evaluation"),
         statistic="p = the larger of two p-values: the reward rises; and the held-out score (or a component, or the "
         "task reward before KL) falls, or that score (or one without weight in the reward) gains less than "

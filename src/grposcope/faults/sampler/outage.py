@@ -65,7 +65,7 @@ rows took longer."""
 _SECONDS = "seconds_step"
 
 _ON_END = 5
-"""Rows on end in which every rollout is paid one value, at least."""
+"""Rows on end of one mean reward without a spread, at least."""
 
 
 def _check(quantities: Quantities) -> Finding:
@@ -115,9 +115,9 @@ def _check(quantities: Quantities) -> Finding:
 
 
 def _at_one_reward(quantities: Quantities, reward: MetricSeries) -> Finding | None:
-    """That every rollout of _ON_END rows or more on end is paid one value, within a run of other rows whose rewards
-    differ; None where there are no such rows, or where the log does not say that all rewards of a row were equal."""
-    spreads = (quantities.column(f"reward_std{which}") for which in ("", "_batch", "_unclear"))  # 0 only if all are 0
+    """That the mean reward of _ON_END rows or more on end is one value without a spread, within a run of other rows
+    whose rewards differ; None where there are no such rows, or where no spread is logged."""
+    spreads = (quantities.column(f"reward_std{which}") for which in ("", "_batch", "_unclear"))
     spread = next((series for series in spreads if series is not None and len(series) == len(reward)), None)
     if spread is None or len(np.unique(reward.values)) < len(reward) / 2:
         return None
@@ -129,12 +129,12 @@ def _at_one_reward(quantities: Quantities, reward: MetricSeries) -> Finding | No
         return None
     step, last = (int(reward.steps[row]) for row in (first, first + count - 1))
     because = (
-        f"every rollout is paid {number(value)} in all {count} rows from step {step:,} to {last:,}, and rewards differ "
-        "in the rows around them, as where what grades is down and one value stands in for a grade"
+        f"the mean reward is exactly {number(value)} and rewards of a group do not differ in all {count} rows from "
+        f"step {step:,} to {last:,}, as where what grades is down and one value stands in for a grade"
     )
     evidence = (Sign("rows on end of one reward", float(count), limit=f"counts from {_ON_END}"),)
     return fact(True, because, evidence, step, remedy=_OF_THE_GRADER, grades=("warning", "warning"),
-                brief=f"every rollout is paid {number(value)} on {count} rows from step {step:,} on",
+                brief=f"one reward of {number(value)} in {count} rows from step {step:,} on",
                 explains=("constant reward", "starved"))  # fmt: skip
 
 

@@ -6,7 +6,7 @@ What it is
 How it shows
     Mismatch grows from the first step on as a power of the learning rate times steps, while the staleness that is
     logged stays where it is; the reward moves no more than chance. Or there is none before the first update, and then
-    it rises and falls with the KL to the start. Where no mismatch is logged, the KL of an update to
+    it goes with the KL to the start. Where no mismatch is logged, the KL of an update to
     the policy that sampled grows so, and more tokens are clipped, while the reward stands still. In rollouts: the first
     checkpoint scores their tokens as they were recorded, the current one does not.
 What it does to the gradient

@@ -99,7 +99,11 @@ def _rises_again(quantities: Quantities, rate: MetricSeries) -> Finding | None:
     """That the rate, once it had fallen, rises _AGAIN times or more within _WITHIN rows, and the reward falls there;
     None where it does not."""
     reward, values = quantities.get("reward", LEAST), rate.values
-    rows = [row for row in range(SHORT, len(values) - _WITHIN) if _turns_up(values, row)]
+    rows = _turning_up(values) if reward is not None else []
+    if reward is None or not len(rows):
+        return None
+    fall = jump(reward.values, -1, _SUDDEN)  # before a step at the new rate can tell: prompts or grading are others
+    rows = [row for row in rows if fall is None or abs(reward.steps[fall] - rate.steps[row]) > _BESIDE]
     losses = [(row, *lost) for row in rows if (lost := _lost_behind(reward, float(rate.steps[row]))) is not None]
     if not losses:
         return None
@@ -120,27 +124,28 @@ def _rises_again(quantities: Quantities, rate: MetricSeries) -> Finding | None:
                 brief=f"the learning rate rises again at step {step:,}", explains=("reward decline",))  # fmt: skip
 
 
-def _turns_up(values: Array, row: int) -> bool:
-    """Whether the rates (n,) fell to a row, to FELL of what was before or less, and rise _AGAIN times behind it."""
-    low = 0 < values[row] < FELL * values[:row].max()
-    turns = values[row] <= values[row - 1] and values[row] < values[row + 1]
-    return bool(low and turns and values[row : row + _WITHIN].max() >= _AGAIN * values[row])
+def _turning_up(values: Array) -> list[int]:
+    """The rows to which the rates (n,) fell, to FELL of what was before or less, and behind which they rise _AGAIN
+    times within _WITHIN rows."""
+    rows = np.arange(SHORT, len(values) - _WITHIN)
+    if not len(rows):
+        return []
+    here = values[rows]
+    low = (here > 0) & (here < FELL * np.maximum.accumulate(values)[rows - 1])
+    turns = (here <= values[rows - 1]) & (here < values[rows + 1])
+    ahead = np.lib.stride_tricks.sliding_window_view(values, _WITHIN)[rows].max(axis=1)
+    return [int(row) for row in rows[low & turns & (ahead >= _AGAIN * here)]]
 
 
-def _lost_behind(reward: MetricSeries | None, step: float) -> tuple[float, float] | None:
+def _lost_behind(reward: MetricSeries, step: float) -> tuple[float, float] | None:
     """The mean rewards of the _AROUND rows up to a step and of those behind it, where these are lower by _LOST standard
     errors; else None."""
-    if reward is None:
-        return None
-    before = reward.values[reward.steps <= step][-_AROUND:]
-    after = reward.values[reward.steps > step][:_AROUND]
+    row = int(np.searchsorted(reward.steps, step, side="right"))
+    before, after = reward.values[max(row - _AROUND, 0) : row], reward.values[row : row + _AROUND]
     if min(len(before), len(after)) < SHORT:
         return None
     error = float(np.hypot(before.std(ddof=1), after.std(ddof=1))) / len(after) ** 0.5
     fell = float(before.mean() - after.mean()) > _LOST * error > 0
-    fall = jump(reward.values, -1, _SUDDEN)
-    if fall is not None and abs(reward.steps[fall] - step) <= _BESIDE:
-        return None  # before a step at the new rate can tell: the prompts or the grading are others
     return (float(before.mean()), float(after.mean())) if fell else None
 
 
